@@ -1,0 +1,5 @@
+"""``explain``: what a finding code means, with a wrong and a right example."""
+
+from __future__ import annotations
+
+from layoutcheck.explain.pages import explain as explain

@@ -1,0 +1,225 @@
+"""Findings and reports: what a check says, as data. Renderings are in :mod:`layoutcheck.reports`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from layoutcheck.codes import CODES as CODES
+from layoutcheck.codes import CodeInfo as CodeInfo
+from layoutcheck.codes import Severity as Severity
+
+
+class Evidence(str, Enum):
+    """How the layout of a value came to be known, strongest first."""
+
+    DERIVED = "derived"
+    DECLARED = "declared"
+    INFERRED = "inferred"
+    DEFAULTED = "defaulted"
+
+
+@frozen
+class Operand:
+    """One operand of a finding's node: which it is, what it holds, and where that came from."""
+
+    name: str
+    index: int
+    layout: str
+    origin: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"name": self.name, "index": self.index, "layout": self.layout, "origin": self.origin}
+
+
+@frozen
+class Step:
+    """One step of the path from where a value began to where it went wrong."""
+
+    node: str
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"node": self.node, "text": self.text}
+
+
+@frozen
+class Fix:
+    """A repair.
+
+    ``bytes`` is the wire traffic that it adds on a rank, as a formula in the graph's symbols (``"0"``
+    for none), paid ``times`` times. ``verified`` says that the repaired graph was checked again and that
+    the finding was gone.
+    """
+
+    text: str
+    bytes: str = "0"
+    times: int = 1
+    verified: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"text": self.text, "bytes": self.bytes, "times": self.times, "verified": self.verified}
+
+
+@frozen
+class Place:
+    """A line of the source that the exporter recorded for a node. ``line`` counts from 1."""
+
+    file: str
+    line: int | None = None
+    function: str = ""
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"file": self.file, "line": self.line, "function": self.function}
+
+
+@frozen
+class Finding:
+    """One root cause.
+
+    ``operands``, ``path`` and ``fixes`` explain it; ``consequences`` are the ``(code, node)`` pairs that
+    go away with it and are counted under it; ``caused_by`` names the node of another finding that this one
+    follows from, where that one is reported on its own. ``graph`` is the file that it was found in.
+    """
+
+    code: str = field()
+    node: str
+    message: str
+    severity: Severity = field()
+    module: str = ""
+    location: Place | None = None
+    operands: tuple[Operand, ...] = ()
+    path: tuple[Step, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    caused_by: str | None = None
+    consequences: tuple[tuple[str, str], ...] = ()
+    operand: int | None = None
+    details: tuple[str, ...] = ()
+    graph: str = ""
+
+    @severity.default
+    def _default_severity(self) -> Severity:
+        return CODES[self.code].severity
+
+    @code.validator
+    def _known(self, _attribute: object, value: str) -> None:
+        if value not in CODES:
+            raise ValueError(f"unknown finding code {value!r}")
+
+    @property
+    def name(self) -> str:
+        """The code's name in words, such as ``wrong-tokens``."""
+        return CODES[self.code].name
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; its keys are stable within one report version."""
+        return {
+            "code": self.code,
+            "name": self.name,
+            "severity": self.severity.value,
+            "node": self.node,
+            "module": self.module,
+            "location": None if self.location is None else self.location.to_dict(),
+            "message": self.message,
+            "operands": [operand.to_dict() for operand in self.operands],
+            "path": [step.to_dict() for step in self.path],
+            "fixes": [fix.to_dict() for fix in self.fixes],
+            "caused_by": self.caused_by,
+            "consequences": [{"code": code, "node": node} for code, node in self.consequences],
+        }
+
+
+@frozen
+class Statistics:
+    """Counts of values by how their layout became known, and CPU seconds by stage."""
+
+    nodes: int = 0
+    values: int = 0
+    derived: int = 0
+    declared: int = 0
+    inferred: int = 0
+    defaulted: int = 0
+    seconds: dict[str, float] = field(factory=dict, eq=False)
+    notes: tuple[str, ...] = ()
+
+    def share(self, evidence: Evidence) -> float:
+        """Return the share (0 to 1) of the values whose layout became known that way; 0 without values."""
+        total = self.derived + self.declared + self.inferred + self.defaulted
+        return float(getattr(self, evidence.value)) / total if total else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "nodes": self.nodes,
+            "values": self.values,
+            **{evidence.value: getattr(self, evidence.value) for evidence in Evidence},
+            "seconds": dict(self.seconds),
+            "notes": list(self.notes),
+        }
+
+
+@frozen
+class Report:
+    """What a check found in one graph.
+
+    ``layout_lookup`` maps a value's name to its layout; the inference attaches it. ``inferred`` are the
+    layouts that were concluded rather than derived (weights, inputs), as ``(name, text)`` pairs.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    statistics: Statistics = field(factory=Statistics)
+    graph_path: str = ""
+    inferred: tuple[tuple[str, str], ...] = ()
+    layout_lookup: Callable[[str], Any] | None = field(default=None, eq=False, repr=False)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings of severity error."""
+        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings of severity warning."""
+        return tuple(f for f in self.findings if f.severity is Severity.WARNING)
+
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        """The findings of severity note."""
+        return tuple(f for f in self.findings if f.severity is Severity.NOTE)
+
+    def exit_code(self, strict: bool = False) -> int:
+        """Return 1 if there is an error (``strict``: or a warning), else 0."""
+        return int(bool(self.errors) or (strict and bool(self.warnings)))
+
+    def layout_of(self, name: object) -> Any:
+        """Return the layout of a value, named by its text or by an object with a ``name``.
+
+        Raises:
+            KeyError: the graph has no such value, or the report carries no layouts.
+        """
+        key = name if isinstance(name, str) else str(getattr(name, "name", name))
+        if self.layout_lookup is None:
+            raise KeyError(f"{key}: this report carries no layouts")
+        return self.layout_lookup(key)
+
+    def filtered(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> Report:
+        """Return the report with only the findings whose code has a prefix in ``select`` and none in
+        ``ignore``. Of two prefixes that fit, the longer one decides; no ``select`` means all."""
+        selected, ignored = tuple(select), tuple(ignore)
+
+        def keep(code: str) -> bool:
+            wanted = max((len(p) for p in selected if code.startswith(p)), default=-1 if selected else 0)
+            unwanted = max((len(p) for p in ignored if code.startswith(p)), default=-1)
+            return wanted > unwanted
+
+        return evolve(self, findings=tuple(f for f in self.findings if keep(f.code)))
