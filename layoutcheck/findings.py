@@ -83,13 +83,21 @@ class Place:
         return {"file": self.file, "line": self.line, "function": self.function}
 
 
+def as_place(value: Any) -> Place | None:
+    """Return ``value`` as a :class:`Place`; anything that has a ``file`` and a ``line`` will do."""
+    if value is None or isinstance(value, Place):
+        return value
+    return Place(str(value.file), value.line, str(getattr(value, "function", "") or ""))
+
+
 @frozen
 class Finding:
     """One root cause.
 
     ``operands``, ``path`` and ``fixes`` explain it; ``consequences`` are the ``(code, node)`` pairs that
     go away with it and are counted under it; ``caused_by`` names the node of another finding that this one
-    follows from, where that one is reported on its own. ``graph`` is the file that it was found in.
+    follows from, where that one is reported on its own. ``operand`` is the operand that is to blame, if one
+    is. ``details`` are further lines for a reader, such as a counter-example.
     """
 
     code: str = field()
@@ -97,7 +105,7 @@ class Finding:
     message: str
     severity: Severity = field()
     module: str = ""
-    location: Place | None = None
+    location: Place | None = field(default=None, converter=as_place)
     operands: tuple[Operand, ...] = ()
     path: tuple[Step, ...] = ()
     fixes: tuple[Fix, ...] = ()
@@ -105,7 +113,6 @@ class Finding:
     consequences: tuple[tuple[str, str], ...] = ()
     operand: int | None = None
     details: tuple[str, ...] = ()
-    graph: str = ""
 
     @severity.default
     def _default_severity(self) -> Severity:

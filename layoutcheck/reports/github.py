@@ -1,0 +1,43 @@
+"""Workflow commands that GitHub Actions turns into annotations on a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layoutcheck.findings import Finding, Report, Severity
+from layoutcheck.reports.places import anchor, relative_path
+from layoutcheck.reports.wording import headline, price
+
+_COMMAND = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+
+
+def escape_data(text: str) -> str:
+    """Return ``text`` escaped for the message of a workflow command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def escape_property(text: str) -> str:
+    """Return ``text`` escaped for a property (``file``, ``title``) of a workflow command."""
+    return escape_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _message(finding: Finding) -> str:
+    lines = [f"{headline(finding)}: {finding.message}"]
+    lines += [f"operand {o.index} {o.layout} {o.origin}".rstrip() for o in finding.operands]
+    lines += [f"fix: {fix.text} ({price(fix)})" for fix in finding.fixes]
+    if finding.consequences:
+        lines.append(f"{len(finding.consequences)} further findings follow from it")
+    return "\n".join(lines)
+
+
+def annotation(finding: Finding, report: Report) -> str:
+    """Return the workflow command for one finding."""
+    file, line = anchor(finding, report)
+    title = f"{finding.code} {finding.name}"
+    place = f"file={escape_property(relative_path(file) or file)},line={line},title={escape_property(title)}"
+    return f"::{_COMMAND[finding.severity]} {place}::{escape_data(_message(finding))}"
+
+
+def render(reports: Sequence[Report]) -> str:
+    """Return one workflow command a finding, a line each."""
+    return "".join(f"{annotation(f, report)}\n" for report in reports for f in report.findings)

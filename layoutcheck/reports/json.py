@@ -1,0 +1,41 @@
+"""The rendering for programs. Its keys are fixed within one version of ``format``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from layoutcheck._version import __version__
+from layoutcheck.findings import Report
+
+FORMAT = "layoutcheck-report/1"
+
+
+def to_dict(reports: Sequence[Report]) -> dict[str, Any]:
+    """Return the reports as plain data, as ``report-1.schema.json`` beside this file describes it."""
+    findings = [finding for report in reports for finding in report.findings]
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "graphs": [
+            {
+                "graph": report.graph_path,
+                "findings": [finding.to_dict() for finding in report.findings],
+                "inferred": [{"name": name, "layout": layout} for name, layout in report.inferred],
+                "statistics": report.statistics.to_dict(),
+            }
+            for report in reports
+        ],
+        "summary": {
+            "errors": sum(len(report.errors) for report in reports),
+            "warnings": sum(len(report.warnings) for report in reports),
+            "notes": sum(len(report.notes) for report in reports),
+            "consequences": sum(len(finding.consequences) for finding in findings),
+        },
+    }
+
+
+def render(reports: Sequence[Report]) -> str:
+    """Return the reports as JSON text."""
+    return json.dumps(to_dict(reports), indent=2, ensure_ascii=True) + "\n"
