@@ -1,0 +1,1 @@
+"""Test support: graph builders, faults, mutations and transforms."""
