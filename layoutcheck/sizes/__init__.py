@@ -1,0 +1,1 @@
+"""The algebra of symbolic sizes; `layoutcheck.symbols` is its public face."""
