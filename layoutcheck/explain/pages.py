@@ -22,7 +22,9 @@ def code_of(text: str) -> str:
     code = wanted.upper() if wanted.upper() in CODES else by_name.get(wanted.lower())
     if code is not None:
         return code
-    near = difflib.get_close_matches(wanted.upper(), CODES, n=3, cutoff=0.75)
+    # Digits in the wrong order are the likeliest slip, and difflib thinks little of them.
+    near = [code for code in CODES if sorted(code) == sorted(wanted.upper())]
+    near = near or difflib.get_close_matches(wanted.upper(), CODES, n=3, cutoff=0.75)
     near += difflib.get_close_matches(wanted.lower(), by_name, n=2, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "; the codes are " + ", ".join(CODES)
     raise InputError(f"unknown finding code {wanted!r}{hint}")

@@ -1,0 +1,67 @@
+"""The command line. Exit codes: 0 clean, 1 findings, 2 bad input, 70 an error in layoutcheck itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+EXIT_CLEAN, EXIT_FINDINGS, EXIT_INPUT, EXIT_INTERNAL = 0, 1, 2, 70
+EXIT_INTERRUPT, EXIT_PIPE = 130, 141  # what a shell reports for the signals
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line with ``arguments`` (default: those of the process) and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        _never_fail_on_encoding(stream)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader is gone. Point stdout elsewhere, or the interpreter complains when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+
+
+def _never_fail_on_encoding(stream: TextIO) -> None:
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    import click
+
+    from layoutcheck.cli.app import app
+    from layoutcheck.errors import InputError
+
+    try:
+        result = app.main(args=arguments, prog_name="layoutcheck", standalone_mode=False)
+        return int(result or 0)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "layoutcheck"
+        return _fail(f"{error.format_message()} (see {command} --help)")
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except InputError as error:
+        return _fail(str(error))
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPT
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if os.environ.get("LAYOUTCHECK_DEBUG"):
+            raise
+        text = f"internal error: {type(error).__name__}: {error}"
+        _fail(f"{text} (this is a bug; LAYOUTCHECK_DEBUG=1 shows the traceback)")
+        return EXIT_INTERNAL
+
+
+def _fail(message: str) -> int:
+    """Print one line on stderr and return the exit code for bad input."""
+    from layoutcheck.reports.wording import printable
+
+    print("error: " + printable(" ".join(message.split())), file=sys.stderr)
+    return EXIT_INPUT
