@@ -1,0 +1,1 @@
+"""The rule notation and the rule book."""
