@@ -161,7 +161,7 @@ class _Parser:
 
     def over(self, a: Value, den: Size) -> Value:
         if isinstance(a, _Ratio):
-            a, den = a.num, multiply(a.den, den)
+            return self.over(a.num, multiply(a.den, den))
         if den == 0:
             raise ZeroDivisionError
         exact = divide_exact(a, den)
