@@ -247,6 +247,15 @@ def normalize_target(text: str) -> str:
     return text
 
 
+_ROOT = re.compile(r"(?:L\['\w+'\](?:\[\d+\])?|L__self__)(?:\.|\Z)")
+
+
+def module_path(text: str) -> str:
+    """A module's path without what tracers put in front of it: `L['self'].model.norm` -> `model.norm`."""
+    match = _ROOT.match(text)
+    return text[match.end() :] if match else text
+
+
 def dtype_name(text: str) -> str | None:
     """`float32` of `torch.float32`, or None where the text names no dtype."""
     name = text[6:] if text.startswith("torch.") else None
