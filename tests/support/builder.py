@@ -7,6 +7,7 @@ followed by `wait_tensor`). Everything else is aten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +100,7 @@ class GraphBuilder:
         self.nodes.append(node)
         return Val(name, tuple(shape), dtype or self.dtype, name)
 
-    def call_many(self, target: str, *args: Any, metas: list[tuple[tuple[Dim, ...], str]]) -> list[Val]:
+    def call_many(self, target: str, *args: Any, metas: Sequence[tuple[tuple[Dim, ...], str]]) -> list[Val]:
         """Append a call with several outputs and one getitem for each."""
         name = self.fresh(target.split(".")[1])
         meta = [{"shape": list(shape), "dtype": dtype} for shape, dtype in metas]
@@ -202,7 +203,7 @@ class GraphBuilder:
         return Val(moved.name, shape, x.dtype, whole.made_by)
 
     def reduce_scatter(self, x: Val, group: str = "tp") -> Val:
-        """Reduce and keep this rank's share of dimension 0 (which p need not divide, when it is an integer)."""
+        """Reduce and keep this rank's share of dimension 0 ; p need not divide an integer."""
         p = self.sizes[group]
         shape = (share(x.shape[0], p), *x.shape[1:])
         if self.dialect == "c10d":
