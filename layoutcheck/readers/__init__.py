@@ -28,12 +28,13 @@ def load(path: str | os.PathLike[str]) -> Graph:
     Raises InputError naming the path, and the place in it, for whatever is wrong.
     """
     name = os.fspath(path)
-    data = read_bytes(path)
     try:
-        if data[:4] in (_ZIP, _EMPTY_ZIP):
+        # An archive's weights may be huge, so it is never read as a whole.
+        if read_bytes(name, 4) in (_ZIP, _EMPTY_ZIP):
             from layoutcheck.readers.pt2 import read_pt2
 
-            return read_pt2(data, name)
+            return read_pt2(name)
+        data = read_bytes(name)
         if data[:2] == _GZIP:
             data = gunzip(data, name)
         start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")

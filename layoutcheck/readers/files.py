@@ -19,19 +19,19 @@ MAX_RATIO = 200
 _CHUNK = 1 << 20
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Contents of a file. Raises InputError with the path for whatever prevents that."""
-    name = os.fspath(path)
+def read_bytes(name: str, count: int | None = None) -> bytes:
+    """Contents of a file, or its first `count` bytes. Raises InputError with the path for whatever
+    prevents that, an empty or huge file included."""
     try:
         if os.path.isdir(name):
             raise InputError("this is a directory, not a graph", name)
         if not os.path.isfile(name) and os.path.exists(name):
             raise InputError("this is no regular file", name)
         size = os.path.getsize(name)
-        if size > MAX_UNPACKED:
+        if count is None and size > MAX_UNPACKED:
             raise InputError(f"the file has {size} bytes; at most {MAX_UNPACKED} are read", name)
         with open(name, "rb") as stream:
-            data = stream.read()
+            data = stream.read() if count is None else stream.read(count)
     except FileNotFoundError:
         raise InputError("there is no such file", name) from None
     except OSError as error:
