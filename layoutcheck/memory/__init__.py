@@ -1,0 +1,1 @@
+"""The memory of a rank: every byte has a line, with its formula."""
