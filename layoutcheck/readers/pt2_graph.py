@@ -127,9 +127,9 @@ class _Reader:
         nodes = as_list(item.get("nodes"), f"{at}.nodes")
         # Generated names must not take one that a later node carries.
         for i, node in enumerate(nodes):
-            name = as_dict(node, f"{at}.nodes[{i}]").get("name")
-            if type(name) is str:
-                self.names.add(name)
+            own = as_dict(node, f"{at}.nodes[{i}]").get("name")
+            if type(own) is str:
+                self.names.add(own)
         self.names.update(self.metas, self.syms)
         for i, node in enumerate(nodes):
             self.call(node, f"{at}.nodes[{i}]")

@@ -53,7 +53,7 @@ MEMORY_FORMATS = {
 _UNBOUNDED = 1 << 62
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in (\S+)')
 _TORCH_FILE = re.compile(r"(?:^|/)torch/")
-_NO_STACK = "_empty_nn_module_stack_from_metadata_hook"
+NO_STACK = "_empty_nn_module_stack_from_metadata_hook"
 
 
 def as_dict(value: Any, at: str) -> dict[str, Any]:
@@ -160,9 +160,9 @@ class Values:
 
 
 def parse_trace(text: str) -> Location | None:
-    """The innermost frame of a Python stack trace that is not torch's own, or None."""
+    """The innermost frame of a Python stack trace that is neither torch's own nor generated, or None."""
     for file, line, function in reversed(_FRAME.findall(text)):
-        if not _TORCH_FILE.search(file):
+        if not file.startswith("<") and not _TORCH_FILE.search(file):
             return Location(file, int(line), function)
     return None
 
@@ -171,7 +171,7 @@ def _parse_modules(text: str) -> tuple[str | None, str | None]:
     # key,path,class;key,path,class
     last = text.rpartition(";")[2] if ";" in text else text
     parts = last.split(",")
-    if len(parts) < 3 or parts[0] == _NO_STACK:
+    if len(parts) < 3 or parts[0] == NO_STACK:
         return None, None
     return module_path(",".join(parts[1:-1])), parts[-1]
 
