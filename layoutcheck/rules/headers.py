@@ -49,8 +49,13 @@ def parse_header(segments: Sequence[Segment]) -> Header:
     for piece, place in _pieces(inner, opening):
         if piece == "*":
             continue
+        if params and params[-1].rest:
+            raise Mistake(f"*{params[-1].name} takes all further arguments, so nothing can follow it", place)
         name, equals, default = piece.partition("=")
         name = name.strip()
+        if name.startswith("*") and _NAME.match(name[1:]) and not equals:
+            params.append(Param(name[1:], (), required=False, rest=True))
+            continue
         if not _NAME.match(name):
             raise Mistake(f"{piece!r} is no parameter: write name or name=default", place)
         if name in names:

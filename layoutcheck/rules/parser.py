@@ -23,8 +23,12 @@ __all__ = ["DTYPES", "KEYWORDS", "parse"]
 _NAME_LINES = ("linear", "additive", "addend", "weight", "whole", "mutates")
 KEYWORDS = ("elementwise", "code", "then", *_NAME_LINES, "scale", "outdtype", "into", "doc")
 DTYPES = frozenset(
-    "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex32 complex64 "
-    "complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2".split()
+    {
+        *("bool", "uint8", "uint16", "uint32", "uint64", "int4", "int8", "int16", "int32", "int64"),
+        *("float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128"),
+        *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        "float4_e2m1fn_x2",
+    }
 )
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
 _WORD = re.compile(r"\S+")
@@ -68,7 +72,7 @@ def _stanzas(text: str, where: str) -> Iterator[Rule]:
     body: list[list[Segment]] = []
     seen: dict[str, int] = {}
     for segments in _logical_lines(text):
-        line, column, content = segments[0]
+        line, column, _ = segments[0]
         if column == 1:
             if body:
                 yield from _resolve(headers, body, where)
@@ -117,7 +121,7 @@ def _resolve(headers: Sequence[Header], lines: Sequence[Sequence[Segment]], wher
     body = _parse_body(lines)
     if not body.main:
         raise Mistake(
-            f"the stanza of {headers[-1].target} has no rule: it needs a line with ->, `elementwise` or `code NAME`",
+            f"the stanza of {headers[-1].target} has no rule: a line with ->, `elementwise` or `code NAME`",
             lines[0][0][:2],
         )
     for header in headers:
@@ -190,10 +194,12 @@ def _name_line(body: _Body, words: Sequence[Token]) -> None:
         if body.outdtypes:
             raise Mistake("`outdtype` stands twice in this stanza", (number, column))
         body.outdtypes.extend(words[1:])
-    elif keyword in body.names:
-        raise Mistake(f"`{keyword}` stands twice in this stanza", (number, column))
     else:
-        body.names[keyword] = list(words[1:])
+        known = body.names.setdefault(keyword, [])
+        for word in words[1:]:
+            if any(word[0] == other for other, _, _ in known):
+                raise Mistake(f"`{keyword}` names {word[0]} twice", word[1:])
+            known.append(word)
 
 
 def _rule(header: Header, body: _Body, where: str) -> Rule:
@@ -278,11 +284,16 @@ def _factors(
                 _no_param("an operand", (name, *operand.place), header)
         if name in operands:
             raise Mistake(f"the operand {name} stands twice", operand.place)
-        operands[name] = OperandPattern(name, operand.optional, operand.is_list, operand.pattern)
+        for word in operand.words:
+            if word[0] not in params:
+                _no_param("a size", word, header)
+        operands[name] = OperandPattern(
+            name, operand.optional, operand.is_list, operand.pattern, operand.sizes
+        )
     for output in rule.outputs:
         for word in output.words:
             if word[0] not in params:
-                _no_param("an output", word, header)
+                _no_param("a size", word, header)
         if output.pattern.kind == "same" and params and output.pattern.same_as not in params:
             _no_param("an output", (str(output.pattern.same_as), *output.place), header)
     return tuple(operands.values()), tuple(output.pattern for output in rule.outputs)

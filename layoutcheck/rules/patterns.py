@@ -18,12 +18,14 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]")
 
 @attrs.frozen
 class Operand:
-    """An operand as written; `name` is None where it is given by its position."""
+    """An operand as written; `name` is None where it is given by its position, `words` as for outputs."""
 
     name: str | None
     optional: bool
     is_list: bool
     pattern: Pattern
+    sizes: dict[str, str]
+    words: tuple[Token, ...]
     place: Place
 
 
@@ -143,8 +145,8 @@ def _operand(cursor: _Cursor, labels: _Labels) -> Operand:
             cursor.at += ahead + 1
         elif is_list or optional:
             raise Mistake("[] and ? belong to an operand with a name, as in `name[]?: axes`", place)
-    pattern, _, _ = _axes(cursor, labels, None)
-    return Operand(name, optional, is_list, pattern, place)
+    pattern, sizes, words = _axes(cursor, labels, None)
+    return Operand(name, optional, is_list, pattern, sizes, tuple(words), place)
 
 
 def _output(cursor: _Cursor, labels: _Labels, known: frozenset[str]) -> Output:
@@ -182,25 +184,19 @@ def _axes(
         if variadic and (axes or in_group):
             raise Mistake(f"{name}.. stands for leading axes and must come first", place)
         found = Label(name, whole)
-        if known is None:
-            labels.note(found, variadic, place)
-            return Variadic(found) if variadic else found
-        if whole:
+        if known is not None and whole:
             raise Mistake(f"the mark ! of {name} belongs to an operand, not to an output", place)
         if cursor.accept("="):
-            if name in known:
-                raise Mistake(
-                    f"the label {name} is on an operand already, so it takes no size from a parameter", place
-                )
+            if known is not None and name in known:
+                raise Mistake(f"{name} is on an operand already; its size belongs there", place)
             if variadic or not _IDENTIFIER.match(cursor.peek()):
                 raise Mistake(f"{name}= needs the name of a parameter that holds its extent", cursor.place())
             word = cursor.take()
-            if new.setdefault(name, word[0]) != word[0]:
-                raise Mistake(f"the label {name} has two sizes", place)
+            new[name] = word[0]
             words.append(word)
-        elif name not in known:
+        elif known is not None and name not in known:
             raise Mistake(f"the label {name} is on no operand; write {name}=param if it is new", place)
-        else:
+        if known is None or name in known:
             labels.note(found, variadic, place)
         return Variadic(found) if variadic else found
 

@@ -65,12 +65,14 @@ def format_pattern(pattern: Pattern, new: Mapping[str, str] | None = None) -> st
 
 
 def _param(param: Param) -> str:
+    if param.rest:
+        return f"*{param.name}"
     return param.name if param.required else f"{param.name}={param.default!r}"
 
 
 def _operand(operand: OperandPattern) -> str:
     marks = ("[]" if operand.is_list else "") + ("?" if operand.optional else "")
-    return f"{operand.param}{marks}: {format_pattern(operand.pattern)}"
+    return f"{operand.param}{marks}: {format_pattern(operand.pattern, operand.sizes)}"
 
 
 def _output(output: OutputPattern) -> str:
@@ -93,7 +95,8 @@ def _axis(axis: AxisPattern, new: Mapping[str, str]) -> str:
 
 def _label(label: Label, new: Mapping[str, str]) -> str:
     mark = "!" if label.whole else ""
-    return f"{label.name}={new[label.name]}" if label.name in new else f"{label.name}{mark}"
+    size = f"={new[label.name]}" if label.name in new else ""
+    return f"{label.name}{mark}{size}"
 
 
 def _code(keyword: str, name: str, options: Mapping[str, str]) -> str:

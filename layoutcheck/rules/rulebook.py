@@ -43,8 +43,8 @@ user_rules = UserRules()
 def canonical_target(target: str) -> str:
     """`namespace.op.overload` of a target as an exporter writes it.
 
-    `torch.ops.aten.mm.default` -> `aten.mm.default`, `aten::mm.default` -> `aten.mm.default`, `_operator.mul` and
-    `<built-in function mul>` -> `operator.mul`, `<function sym_min at 0x..>` -> `torch.sym_min`.
+    `torch.ops.aten.mm.default` and `aten::mm.default` give `aten.mm.default`, `_operator.mul` and
+    `<built-in function mul>` give `operator.mul`, `<function sym_min at 0x..>` gives `torch.sym_min`.
     """
     target = target.removeprefix("torch.ops.").replace("::", ".")
     if target.startswith("_operator."):
@@ -161,8 +161,8 @@ def _load_folder(folder: Path) -> dict[str, Rule]:
 def suggestion(target: str, n_tensor_inputs: int, shapes: Sequence[Sequence[object] | None] = ()) -> str:
     """A stanza to paste for an op without a rule, as text that `parse` takes.
 
-    `shapes` are the shapes of the tensor inputs, then (if known) those of the outputs. The stanza is on the safe
-    side: every axis that the shapes say nothing about is marked `!`, so that it must be whole.
+    `shapes` are the shapes of the tensor inputs, as far as they are known. The stanza is on the safe side:
+    every axis that the shapes say nothing about is marked `!`, so that it must be whole.
     """
     name = canonical_target(target)
     if "." not in name:

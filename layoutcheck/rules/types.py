@@ -85,12 +85,17 @@ class Pattern:
 
 @attrs.frozen
 class OperandPattern:
-    """`param: axes`; `optional` may be None in a call, `is_list` (`param[]`) is a list of such tensors."""
+    """`param: axes`; `optional` may be None in a call, `is_list` (`param[]`) is a list of such tensors.
+
+    `sizes` maps labels to parameters that hold their extent (`(h d=head_dim)`), which tells how a composite
+    axis is cut.
+    """
 
     param: str
     optional: bool
     is_list: bool
     pattern: Pattern
+    sizes: Mapping[str, str] = attrs.field(factory=dict, hash=False)
 
 
 @attrs.frozen
@@ -108,20 +113,24 @@ class OutputPattern:
 
 @attrs.frozen
 class Param:
-    """A parameter of the op's schema; `default` means nothing where `required`."""
+    """A parameter of the op's schema; `default` means nothing where `required`.
+
+    `rest` is the last parameter of `op(*args)`, which takes all further arguments as a tuple.
+    """
 
     name: str
     default: AnyValue = attrs.field(default=None, hash=False)
     required: bool = True
+    rest: bool = False
 
 
 @attrs.frozen
 class Rule:
     """One header with its body.
 
-    `target` is `namespace.op` or `namespace.op.overload`. Names in `linear`, `additive`, `addends`, `weights`,
-    `whole`, `mutates` and both sides of `scales` are parameters. An addend is added to what the other operands
-    give, so it is Partial exactly where that is. `outdtypes` has a word per output: a parameter
+    `target` is `namespace.op` or `namespace.op.overload`. Names in `linear`, `additive`, `addends`,
+    `weights`, `whole`, `mutates` and on both sides of `scales` are parameters. An addend is added to what the
+    other operands give, so it is Partial exactly where that is. `outdtypes` has a word an output: a parameter
     (whose dtype, or which as a dtype, is the output's), a dtype's name, or None for the op's usual dtype.
     `then` are transforms applied to output 0 afterwards. `into` says which label's domain the values of an
     integer operand (a parameter's name) or output (`out0`, `out1`, ...) point into.
@@ -164,7 +173,7 @@ class Rule:
         missing.
         """
         params = self.params
-        if len(args) > len(params):
+        if len(args) > len(params) and not (params and params[-1].rest):
             raise InputError(
                 f"{self.target} takes {len(params)} arguments ({', '.join(self.param_names)}), "
                 f"and {len(args)} are given",
@@ -177,7 +186,7 @@ class Rule:
             if i < len(args):
                 if name in kwargs:
                     raise InputError(f"{self.target} is given its argument {name} twice", where=self.source)
-                bound[name] = args[i]
+                bound[name] = tuple(args[i:]) if param.rest else args[i]
             elif name in kwargs:
                 bound[name] = kwargs[name]
                 left -= 1
