@@ -5,6 +5,7 @@ A file's form is told by its content: a zip is a torch.export archive, gzip and 
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ def load(path: str | os.PathLike[str]) -> Graph:
     Raises InputError naming the path, and the place in it, for whatever is wrong.
     """
     name = os.fspath(path)
+    # Parsed JSON is millions of objects and no cycle: the collector would only walk them again and again.
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         # An archive's weights may be huge, so it is never read as a whole.
         if read_bytes(name, 4) in (_ZIP, _EMPTY_ZIP):
@@ -47,6 +51,9 @@ def load(path: str | os.PathLike[str]) -> Graph:
         raise InputError("nested too deeply", name) from None
     except MemoryError:
         raise InputError("needs more memory than there is", name) from None
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def from_fx(source: Any, **options: Any) -> Graph:
