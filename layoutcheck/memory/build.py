@@ -92,7 +92,7 @@ def loading_peak(ledger: Ledger, templates: list[Template], plan: Plan) -> int:
     temporary copy; then weights are derived layer by layer, an original that is freed only after its
     layer's derived weights are there.
     """
-    copies = load_engine(plan.engine).values.get("conversion", {}).get("copies", 0)
+    copies = int(load_engine(plan.engine).values.get("conversion", {}).get("copies", 0))
     copied = max(
         (
             evaluate(t.per_layer, ledger.symbols)

@@ -134,13 +134,24 @@ def bracket(text: str) -> str:
 
 def product(*factors: str | int) -> str:
     """Return the product of formulas as text; factors of 1 are left out."""
-    kept: list[str] = []
-    for factor in map(str, factors):
-        if factor == "1":
-            continue
-        # a product of names stays open, anything with another operator is closed
-        kept.append(factor if re.fullmatch(r"[\w*]+", factor) else bracket(factor))
-    return "*".join(kept) or "1"
+    return "*".join(_factor(text) for text in map(str, factors) if text != "1") or "1"
+
+
+@lru_cache(maxsize=65536)
+def _factor(text: str) -> str:
+    """A product can stay open; a sum must be closed, and so must a share: ``n*(a/b)`` is not ``n*a/b``."""
+    node = _parse(text)
+    closed = isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Mult)
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        node = node.left
+    share = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Mod))
+    return f"({text})" if closed or share or isinstance(node, ast.UnaryOp) else text
+
+
+@lru_cache(maxsize=65536)
+def tidy(text: str) -> str:
+    """Return the same formula without needless brackets."""
+    return ast.unparse(_parse(text)).replace(" * ", "*").replace(" / ", "/")
 
 
 def to_sympy(text: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from layoutcheck.memory.formula import evaluate
+from layoutcheck.memory.formula import evaluate, tidy
 
 #: The categories, in the order in which they are reported.
 CATEGORIES = {
@@ -94,7 +94,9 @@ class Ledger:
             "count": 1,
             "split": "replicated",
         }
-        line = Line(category=category, name=name, formula=formula, bytes=size, **{**defaults, **more})
+        if defaults_shape := more.get("shape"):
+            more["shape"] = defaults_shape if "[" in defaults_shape else tidy(defaults_shape)
+        line = Line(category=category, name=name, formula=tidy(formula), bytes=size, **{**defaults, **more})
         if size:
             self.lines.append(line)
         return line

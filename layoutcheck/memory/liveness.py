@@ -111,7 +111,11 @@ def _level(
         if region.repeats == 0:
             continue
         body = _level(
-            [*region.intervals, *region.carried], list(region.regions), symbols, region.steps, f"{where}/{region.at}"
+            [*region.intervals, *region.carried],
+            list(region.regions),
+            symbols,
+            region.steps,
+            f"{where}/{region.at}",
         )
         known = inside.get(region.at)
         if known is None or body.bytes > known.bytes:

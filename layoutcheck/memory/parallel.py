@@ -37,7 +37,8 @@ class Parallel:
             object.__setattr__(self, "etp", 1 if self.ep > 1 else self.world)
         if self.world % (self.ep * self.etp):
             raise InputError(
-                f"ep {self.ep} * etp {self.etp} does not divide the {self.world} ranks of tp {self.tp} * dp {self.dp}"
+                f"ep {self.ep} * etp {self.etp} does not divide the {self.world} ranks "
+                f"of tp {self.tp} * dp {self.dp}"
             )
 
     @property

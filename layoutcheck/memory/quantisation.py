@@ -18,9 +18,13 @@ _LARGEST_DESCRIPTION = 256 << 20
 
 
 class Quantisation(Protocol):
-    """Answers which scheme a linear has; ``notes`` says what had to be assumed."""
+    """Answers which scheme a linear has.
+
+    ``notes`` says what had to be assumed; ``uniform``, whether layers never differ.
+    """
 
     notes: tuple[str, ...]
+    uniform: bool
 
     def scheme(self, path: str, expert_paths: Sequence[str] = ()) -> Scheme:
         """Return the scheme of the module at a path such as ``model.layers.3.self_attn.o_proj``.
@@ -35,6 +39,7 @@ class Unquantised:
     """Everything in the model's dtype."""
 
     notes: tuple[str, ...] = ()
+    uniform: bool = True
 
     def scheme(self, path: str, expert_paths: Sequence[str] = ()) -> Scheme:
         return _FLOAT
@@ -54,7 +59,8 @@ class ByName:
     params: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._scheme = scheme_named(self.name, **self.params)
+        self._scheme = scheme_named(self.name, params=self.params)
+        self.uniform = not any(re.search(r"\d", pattern) for pattern in self.overrides)
         self._overrides = [(pattern, scheme_named(name)) for pattern, name in self.overrides.items()]
         if self.name == FLOAT:
             return
@@ -74,6 +80,7 @@ class Description:
 
     def __init__(self, values: Mapping[str, Any], where: str = "description") -> None:
         known = schemes()
+        self.uniform = False
         self.where = where
         self.types: dict[str, str] = {}
         self.metadata: dict[str, Any] = {}
@@ -89,7 +96,6 @@ class Description:
         if not self.types:
             raise InputError("no tensor is described", where=where)
         self.notes: tuple[str, ...] = ()
-        self._missing = 0
 
     def scheme(self, path: str, expert_paths: Sequence[str] = ()) -> Scheme:
         if not expert_paths:
@@ -98,7 +104,8 @@ class Description:
         for other in expert_paths[1:]:
             if (kind := self._of(other)) != found:
                 raise InputError(
-                    f"{expert_paths[0]} is {found} and {other} is {kind}; the experts of a layer need one type",
+                    f"{expert_paths[0]} is {found} and {other} is {kind}; "
+                    "the experts of a layer need one type",
                     where=self.where,
                 )
         return Scheme(found)
@@ -124,6 +131,7 @@ class HuggingFace:
             for key in ("ignore", "modules_to_not_convert", "ignored_layers", "dynamic_exclude")
             for pattern in config.get(key) or []
         ]
+        self.uniform = not any(re.search(r"\d", pattern) for pattern in ignored)
         self._ignored = [_matcher(pattern) for pattern in ignored]
         patterns, why = unless_listed("huggingface")
         self._default_float = patterns
@@ -162,16 +170,18 @@ class HuggingFace:
         if block is None:
             static = config.get("activation_scheme") == "static"
             return [(None, scheme_named("FP8_TENSOR_STATIC" if static else "FP8_TENSOR"))]
-        if not (isinstance(block, list) and len(block) == 2 and all(isinstance(b, int) and b > 0 for b in block)):
+        if not (
+            isinstance(block, list) and len(block) == 2 and all(isinstance(b, int) and b > 0 for b in block)
+        ):
             raise InputError(f"weight_block_size is {block!r}, not two sizes", where=self.where)
-        return [(None, scheme_named("FP8_BLOCK", block_out=block[0], block_in=block[1]))]
+        return [(None, scheme_named("FP8_BLOCK", params={"block_out": block[0], "block_in": block[1]}))]
 
     def _packed(self, config: Mapping[str, Any]) -> list[tuple[list[re.Pattern[str]] | None, Scheme]]:
         bits = self._integer(config, "bits", "w_bit", default=4)
         group = self._integer(config, "group_size", "q_group_size", default=128)
         # group_size -1 is one group over all inputs
         params = {"bits": bits, "group": group if group > 0 else 1 << 40}
-        return [(None, scheme_named(str(config["quant_method"]).upper(), **params))]
+        return [(None, scheme_named(str(config["quant_method"]).upper(), params=params))]
 
     def _compressed(self, config: Mapping[str, Any]) -> list[tuple[list[re.Pattern[str]] | None, Scheme]]:
         groups = config.get("config_groups")
@@ -193,16 +203,20 @@ class HuggingFace:
         strategy = str(weights.get("strategy") or "tensor")
         if kind == "float" and bits == 4:
             name = "CT_MXFP4" if "mxfp4" in form else "CT_NVFP4"
-            return scheme_named(name, group=self._integer(weights, "group_size", default=32))
+            return scheme_named(name, params={"group": self._integer(weights, "group_size", default=32)})
         if kind == "float" and bits == 8:
             if strategy == "block":
                 block = weights.get("block_structure") or [128, 128]
-                return scheme_named("FP8_BLOCK", block_out=int(block[0]), block_in=int(block[1]))
+                return scheme_named(
+                    "FP8_BLOCK", params={"block_out": int(block[0]), "block_in": int(block[1])}
+                )
             return scheme_named("CT_FP8_CHANNEL" if strategy == "channel" else "FP8_TENSOR")
         if kind == "int" and "pack" in form:
             group = weights.get("group_size")
             params = {"bits": bits, "group": group if isinstance(group, int) and group > 0 else 1 << 40}
-            return scheme_named("CT_PACKED" if weights.get("symmetric", True) else "CT_PACKED_ASYM", **params)
+            return scheme_named(
+                "CT_PACKED" if weights.get("symmetric", True) else "CT_PACKED_ASYM", params=params
+            )
         if kind == "int" and bits == 8:
             return scheme_named("CT_INT8_CHANNEL" if strategy == "channel" else "CT_INT8_TENSOR")
         raise InputError(f"{bits} bit {kind} weights, {strategy}, format {form!r} are not known", where=where)

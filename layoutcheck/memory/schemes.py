@@ -78,15 +78,17 @@ def unless_listed(file: str) -> tuple[tuple[str, ...], str]:
     return tuple(entry["patterns"]), str(entry["why"])
 
 
-def scheme_named(name: str, where: str | None = None, **params: int) -> Scheme:
+def scheme_named(name: str, where: str | None = None, params: Mapping[str, int] | None = None) -> Scheme:
     """Return a scheme by its name.
 
     Raises:
         InputError: no such scheme is known.
     """
     if name not in schemes():
-        raise InputError(f"unknown quantisation {name!r}; known are {', '.join(sorted(schemes()))}", where=where)
-    return Scheme(name, tuple(sorted(params.items())))
+        raise InputError(
+            f"unknown quantisation {name!r}; known are {', '.join(sorted(schemes()))}", where=where
+        )
+    return Scheme(name, tuple(sorted((params or {}).items())))
 
 
 @lru_cache(maxsize=256)

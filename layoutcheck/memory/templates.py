@@ -5,6 +5,7 @@ Everything that depends on sizes is a symbol, so that one list of templates serv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -76,6 +77,7 @@ class Builder:
         self.values = self.engine.values
         self.whole = self.engine.rules("whole", plan.modes, config) + [(p, "asked for") for p in plan.whole]
         self.float = self.engine.rules("float", plan.modes, config)
+        self.uniform = quantisation.uniform and not any(re.search(r"\d", p) for p, _ in self.float)
         self.companions = plan.companions or str(self.values["companions"])
         self.mtp = bool(self.values.get("mtp")) if plan.mtp is None else plan.mtp
         self.notes: list[str] = []
@@ -105,8 +107,11 @@ class Builder:
             groups.setdefault((name, weight.param, weight.layers), []).append(weight)
         for (name, _, layers), weights in groups.items():
             by_scheme: dict[tuple[Scheme, str], list[int]] = {}
-            for layer in layers or (-1,):
-                by_scheme.setdefault(self._scheme(name, weights, layer), []).append(layer)
+            if self.uniform and layers:
+                by_scheme[self._scheme(name, weights, layers[0])] = list(layers)
+            else:
+                for layer in layers or (-1,):
+                    by_scheme.setdefault(self._scheme(name, weights, layer), []).append(layer)
             parts = tuple(_Part(weight, self._share(weight)) for weight in weights)
             for (scheme, note), where in by_scheme.items():
                 yield _Module(name, parts, tuple(where) if layers else (), scheme, note)
@@ -120,9 +125,7 @@ class Builder:
                 found[path] = (Scheme(FLOAT), "")
                 continue
             experts = self.config.experts
-            paths = (
-                [weight.at(layer, e) for e in range(experts.count)] if weight.expert and experts else ()
-            )
+            paths = [weight.at(layer, e) for e in range(experts.count)] if weight.expert and experts else ()
             scheme = self.quantisation.scheme(path, paths)
             rule = matches(self.float, path)
             if rule is not None and scheme.name != FLOAT:
@@ -194,13 +197,13 @@ class Builder:
         parts = [p for p in module.parts if not companion.modules or p.weight.module in companion.modules]
         if not parts:
             return
-        if not companion.is_weight:
-            if self.companions == "none" or (self.companions == "scalars" and companion.when == "loaded"):
-                return
-        elements = "1" if self.companions == "scalars" and not companion.is_weight else companion.elements
+        scalars = self.companions == "scalars"
+        if not companion.is_weight and (
+            self.companions == "none" or (scalars and companion.when == "loaded")
+        ):
+            return
+        elements = "1" if scalars and not companion.is_weight else companion.elements
         # what does not run over outputs is there once for the fused module
-        import re
-
         if not re.search(r"\bout\b", elements):
             parts = parts[:1]
         params = {key: str(value) for key, value in module.scheme.params}
@@ -218,7 +221,8 @@ class Builder:
             state = "load"
         category = self._category(weight, divided) if companion.is_weight else "companions"
         shape = " + ".join(
-            f"[{p.share.out}, {p.share.inp}]" if companion.is_weight else text for p, text in zip(parts, texts)
+            f"[{p.share.out}, {p.share.inp}]" if companion.is_weight else text
+            for p, text in zip(parts, texts)
         )
         count = str(len(module.layers) or 1)
         if companion.is_weight and weight.module in self.plan.distribute:
@@ -297,7 +301,9 @@ class Builder:
             raise InputError(f"{self.engine.name} does not distribute weights over layers")
         hidden = tuple(layer for layer in module.layers if layer < self.config.num_layers)
         if hidden != tuple(range(self.config.num_layers)):
-            raise InputError(f"{module.name} is not alike in all layers, so it cannot be distributed over them")
+            raise InputError(
+                f"{module.name} is not alike in all layers, so it cannot be distributed over them"
+            )
         here = "ceil(num_hidden_layers - tp_rank, tp)"
         scheme = str(module.scheme)
         yield Template(
