@@ -90,6 +90,10 @@ def as_place(value: Any) -> Place | None:
     return Place(str(value.file), value.line, str(getattr(value, "function", "") or ""))
 
 
+def _text(value: str | None) -> str:
+    return value or ""
+
+
 @frozen
 class Finding:
     """One root cause.
@@ -104,7 +108,7 @@ class Finding:
     node: str
     message: str
     severity: Severity = field()
-    module: str = ""
+    module: str = field(default="", converter=_text)
     location: Place | None = field(default=None, converter=as_place)
     operands: tuple[Operand, ...] = ()
     path: tuple[Step, ...] = ()
@@ -116,7 +120,8 @@ class Finding:
 
     @severity.default
     def _default_severity(self) -> Severity:
-        return CODES[self.code].severity
+        # An unknown code gets past here, for the validator to complain about.
+        return CODES[self.code].severity if self.code in CODES else Severity.ERROR
 
     @code.validator
     def _known(self, _attribute: object, value: str) -> None:

@@ -20,9 +20,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader is gone. Point stdout elsewhere, or the interpreter complains when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         return EXIT_PIPE
+    except OSError as error:
+        _give_up_stdout()
+        return _fail(f"cannot write the output: {error.strerror or error}")
+
+
+def _give_up_stdout() -> None:
+    """Point stdout elsewhere, or the interpreter complains again when it flushes at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _never_fail_on_encoding(stream: TextIO) -> None:
@@ -38,8 +45,15 @@ def _run(arguments: Sequence[str] | None) -> int:
     from layoutcheck.errors import InputError
 
     try:
-        result = app.main(args=arguments, prog_name="layoutcheck", standalone_mode=False)
-        return int(result or 0)
+        # Not app.main(): that turns a closed pipe into exit code 1, which means findings here.
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        with app.make_context("layoutcheck", words) as context:
+            return int(app.invoke(context) or EXIT_CLEAN)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:
+        print(error.format_message(), file=sys.stderr)
+        return EXIT_INPUT
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "layoutcheck"
         return _fail(f"{error.format_message()} (see {command} --help)")
@@ -49,8 +63,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _fail(str(error))
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPT
-    except BrokenPipeError:
-        raise
+    except OSError as error:
+        # What reads or writes files turns its errors into InputError; this is stdout.
+        if isinstance(error, BrokenPipeError) or not error.filename:
+            raise
+        return _fail(f"{error.filename}: {error.strerror or error}")
     except Exception as error:
         if os.environ.get("LAYOUTCHECK_DEBUG"):
             raise

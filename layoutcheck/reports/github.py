@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from layoutcheck.findings import Finding, Report, Severity
 from layoutcheck.reports.places import anchor, relative_path
-from layoutcheck.reports.wording import headline, price
+from layoutcheck.reports.wording import headline, message, price, printable
 
 _COMMAND = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
@@ -22,9 +22,9 @@ def escape_property(text: str) -> str:
 
 
 def _message(finding: Finding) -> str:
-    lines = [f"{headline(finding)}: {finding.message}"]
-    lines += [f"operand {o.index} {o.layout} {o.origin}".rstrip() for o in finding.operands]
-    lines += [f"fix: {fix.text} ({price(fix)})" for fix in finding.fixes]
+    lines = [f"{headline(finding)}: {message(finding)}"]
+    lines += [printable(f"operand {o.index} {o.layout} {o.origin}").rstrip() for o in finding.operands]
+    lines += [f"fix: {printable(fix.text)} ({price(fix)})" for fix in finding.fixes]
     if finding.consequences:
         lines.append(f"{len(finding.consequences)} further findings follow from it")
     return "\n".join(lines)
@@ -34,7 +34,8 @@ def annotation(finding: Finding, report: Report) -> str:
     """Return the workflow command for one finding."""
     file, line = anchor(finding, report)
     title = f"{finding.code} {finding.name}"
-    place = f"file={escape_property(relative_path(file) or file)},line={line},title={escape_property(title)}"
+    shown = escape_property(printable(relative_path(file) or file))
+    place = f"file={shown},line={line},title={escape_property(title)}"
     return f"::{_COMMAND[finding.severity]} {place}::{escape_data(_message(finding))}"
 
 

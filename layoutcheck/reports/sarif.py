@@ -17,7 +17,7 @@ from layoutcheck.codes import CODES, Severity
 from layoutcheck.explain.pages import explain, section
 from layoutcheck.findings import Finding, Report
 from layoutcheck.reports.places import anchor, relative_path, uri
-from layoutcheck.reports.wording import headline, path_line, price, printable
+from layoutcheck.reports.wording import headline, message, path_line, price, printable
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
@@ -40,7 +40,7 @@ def _rule(code: str) -> dict[str, Any]:
 
 
 def _message(finding: Finding) -> str:
-    lines = [f"{finding.name} at {headline(finding)}: {printable(finding.message)}"]
+    lines = [f"{finding.name} at {headline(finding)}: {message(finding)}"]
     lines += [
         printable(f"operand {o.index} {o.name}: {o.layout} {o.origin}".rstrip()) for o in finding.operands
     ]

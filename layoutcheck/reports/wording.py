@@ -25,6 +25,11 @@ def headline(finding: Finding) -> str:
     return printable(place if finding.operand is None else f"{place}, operand {finding.operand}")
 
 
+def message(finding: Finding) -> str:
+    """Return a finding's message, its lines kept and each of them printable."""
+    return "\n".join(map(printable, finding.message.splitlines()))
+
+
 def price(fix: Fix) -> str:
     """Return what a repair costs in wire bytes on a rank, such as ``+ 2*T*h bytes, x 78``."""
     cost = "0 bytes" if fix.bytes in ("", "0") else f"+ {fix.bytes} bytes"
