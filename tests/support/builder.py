@@ -143,7 +143,12 @@ class GraphBuilder:
 
     def output(self, values: list[Val], layouts: list[str | None] | None = None) -> Val:
         """The output node, with the declared boundary layouts where given."""
-        meta = None if layouts is None else [None if t is None else {"layout": t} for t in layouts]
+        meta = None
+        if layouts is not None:
+            meta = [
+                None if text is None else {"shape": list(v.shape), "dtype": v.dtype, "layout": text}
+                for v, text in zip(values, layouts)
+            ]
         self.nodes.append(
             {"name": "output", "op": "output", "target": "output", "args": [encode(values)], "meta": meta}
         )

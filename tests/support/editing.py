@@ -33,7 +33,7 @@ def _writes_in_place(target: str) -> bool:
 
 
 class Editor:
-    """A graph with an index of its nodes; every change is remembered in `touched`."""
+    """A graph with an index of its nodes, edited in place; every change is remembered in `touched`."""
 
     def __init__(self, graph: Json) -> None:
         self.graph = graph
@@ -43,6 +43,15 @@ class Editor:
         if "RANK" in graph["config"]:  # an exporter's own note, where it forgot the field
             self.rank = graph["config"]["RANK"]
         self.touched: set[str] = set()
+        for n in self.nodes:
+            self._positional(n)
+
+    @staticmethod
+    def _positional(node: Json) -> None:
+        """Some exports name all arguments, in the schema's order; the edits here count them."""
+        edited = ("aten.slice.Tensor", "aten.narrow.default")
+        if not node["args"] and (node["target"] in edited or node["target"].startswith(NAMESPACES[1])):
+            node["args"] = list(node.pop("kwargs", {}).values())
 
     def node(self, name: str) -> Json:
         node: Json = self.index[name]

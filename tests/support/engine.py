@@ -13,7 +13,7 @@ def load(graph: Any) -> Any:
     if not isinstance(graph, dict):
         return graph
     json_form = pytest.importorskip("layoutcheck.json_form")
-    return json_form.from_json(graph)
+    return json_form.graph_from_json(graph)
 
 
 def check(graph: Any, **options: Any) -> Any:

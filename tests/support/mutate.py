@@ -210,7 +210,7 @@ COLLECTIVE_KINDS: dict[str, Apply] = {
 def mutations(graph: Json, seed: int, limit: int, strip: bool = True) -> list[Mutation]:
     """Up to `limit` different mutations of a clean graph, the kinds in equal shares where they apply."""
     rng = random.Random(seed)
-    base = Editor(graph)
+    base = Editor(copy.deepcopy(graph))
     sites: list[tuple[str, str]] = []
     for name in base.collectives():
         sites += [(kind, name) for kind in COLLECTIVE_KINDS]

@@ -1,8 +1,8 @@
 """Another number of tokens in a static graph: every literal that counts tokens is recomputed.
 
-Which literals those are is traced, not guessed: each extent is followed from the integer inputs (ids, positions,
-slots) through every op as a pair (old, new), so `4096` on a feature axis stays and `4096` on a token axis does
-not. What can't be told raises `Ambiguous`.
+Which literals those are is traced, not guessed: each extent is followed from the integer inputs (ids,
+positions, slots) through every op as a pair (old, new), so `4096` on a feature axis stays and `4096` on a
+token axis does not. What can't be told raises `Ambiguous`.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ class Scaler:
         self.graph = graph
         self.tokens, self.ratio = tokens, ratio
         self.values: dict[str, Value] = {}
+        self.counted: set[int] = set()
         self.created: list[tuple[list[int], int, Extent]] = []
 
     def run(self) -> None:
@@ -147,10 +148,19 @@ class Scaler:
                 except Ambiguous as error:
                     raise Ambiguous(f"{node['name']}: {error}") from None
                 node["meta"] = None
+            self.note(self.values.get(node["name"], []))
         for literals, at, extent in self.created:
             if extent.new is None and extent.old == self.tokens:
                 raise Ambiguous(f"nothing tells whether a created extent {extent.old} counts tokens")
             literals[at] = extent.old if extent.new is None else extent.new
+
+    def note(self, value: Value) -> None:
+        """Remember the old extents of token axes."""
+        for item in value:
+            if isinstance(item, list):
+                self.note(item)
+            elif item.new is not None and item.new != item.old:
+                self.counted.add(item.old)
 
     def placeholder(self, node: Json) -> Value:
         meta = node["meta"]
@@ -173,8 +183,8 @@ class Scaler:
         return []
 
     def create(self, literals: list[int]) -> Shape:
-        """A shape that literals make: its extents wait for a reader to tell what they count."""
-        shape = [Extent(n, None if n != 1 else 1) for n in literals]
+        """A shape that literals make: extents that may be tokens wait for a reader to tell."""
+        shape = [Extent(n, None if n in self.counted else n) for n in literals]
         self.created += [(literals, i, e) for i, e in enumerate(shape)]
         return shape
 

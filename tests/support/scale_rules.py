@@ -39,14 +39,10 @@ def replaced(shape: Shape, dim: int, extent: Extent) -> Shape:
         "aten.ge.Scalar",
         "aten.lt.Scalar",
         "aten.where.self",
-        "aten.scatter.value",
-        "aten.select_scatter.default",
     ),
     *("prims.convert_element_type.default", "tensor_cast.silu.default", "tensor_cast.all_reduce.default"),
 )
 def elementwise(s: Scaler, node: Json, *args: Any) -> Value:
-    if "scatter" in node["target"]:
-        return s.shape(args[0])
     return broadcast(*(s.shape(a) for a in args if isinstance(a, dict) and "node" in a))
 
 
@@ -195,6 +191,20 @@ def argmax(s: Scaler, node: Json, x: Any, dim: int | None = None, keep: bool = F
 @rule("aten.topk.default")
 def topk(s: Scaler, node: Json, x: Any, k: int, dim: int = -1, *rest: Any) -> Value:
     return [replaced(s.shape(x), dim, Extent(k, k))] * 2
+
+
+@rule("aten.scatter.value")
+def scatter(s: Scaler, node: Json, x: Any, dim: int, index: Any, value: Any) -> Value:
+    shape = s.shape(x)
+    for i, (a, b) in enumerate(zip(shape, s.shape(index))):
+        if i != dim % len(shape) and a.old == b.old:
+            join(a, b)
+    return shape
+
+
+@rule("aten.select_scatter.default")
+def select_scatter(s: Scaler, node: Json, x: Any, *rest: Any) -> Value:
+    return s.shape(x)
 
 
 @rule("aten.gather.default")

@@ -62,7 +62,8 @@ def role(e: Editor, node: dict[str, Any]) -> str:
 def slice_sites(e: Editor) -> list[tuple[str, str]]:
     """(kind, node) of every slice mutation that may apply."""
     live = e.live()
-    sites = []
+    sites: list[tuple[str, str]] = []
+    ranked = []
     for n in e.nodes:
         if n["op"] != "call_function" or n["name"] not in live:
             continue
@@ -70,7 +71,10 @@ def slice_sites(e: Editor) -> list[tuple[str, str]]:
         if what:
             sites.append(("slice-dropped", n["name"]))
         if what == "rank":
-            sites += [("slice-constant", n["name"]), ("slice-other-rank", n["name"])]
+            ranked.append(n["name"])
+    # where the export does not say its rank, a lone slice of another rank is that rank's export
+    if e.graph.get("rank") is not None or len(ranked) > 1:
+        sites += [(kind, name) for name in ranked for kind in ("slice-constant", "slice-other-rank")]
     return sites
 
 

@@ -1,0 +1,67 @@
+"""Clean parallel programs of two layers, for transforms and seeded faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .builder import GraphBuilder, Json
+from .faults.base import SIZES, Size, attention_layer, cut, enter, enter_full, finish, scatter, whole
+from .faults.moe import MOE_SIZES, dispatch_combine
+
+Program = Callable[[GraphBuilder, Size], None]
+
+
+def tensor_parallel(b: GraphBuilder, s: Size) -> None:
+    """Everything Full; all_reduce after attention and after the MLP."""
+    x = enter_full(b, s)
+    for _ in range(2):
+        x = b.add(x, b.all_reduce(b.attention(b.norm(x), s.heads, s.head_dim)))
+        x = b.add(x, b.all_reduce(b.mlp(b.norm(x), s.inner)))
+    finish(b, s, x, local=False)
+
+
+def sequence_parallel(b: GraphBuilder, s: Size) -> None:
+    """Norms and residual Local; gather before and reduce_scatter after the sharded parts."""
+    x = enter(b, s)
+    for _ in range(2):
+        x = attention_layer(b, s, x)
+        x = b.add(x, scatter(b, s, b.mlp(whole(b, s, b.norm(x)), s.inner)))
+    finish(b, s, x, local=True)
+
+
+def entry_slice(b: GraphBuilder, s: Size) -> None:
+    """Attention with all heads, its rows cut before o_proj; the MLP sharded on gathered tokens."""
+    full = enter_full(b, s)
+    x = cut(b, s, full)
+    for _ in range(2):
+        heads = s.heads * s.p
+        core = b.attention(whole(b, s, b.norm(x)), heads, s.head_dim, row_parallel=False)
+        x = b.add(x, b.linear(cut(b, s, core), b.weight((s.H, heads * s.head_dim))))
+        x = b.add(x, scatter(b, s, b.mlp(whole(b, s, b.norm(x)), s.inner)))
+    finish(b, s, x, local=True)
+
+
+def expert_parallel(b: GraphBuilder, s: Size) -> None:
+    """A sequence-parallel attention, then dispatch, one expert a rank, combine."""
+    x = enter(b, s)
+    for _ in range(2):
+        x = attention_layer(b, s, x)
+        routed, _ = dispatch_combine(b, s, b.norm(x))
+        x = b.add(x, routed)
+    finish(b, s, x, local=True)
+
+
+PROGRAMS: dict[str, tuple[Program, tuple[Size, ...]]] = {
+    "tensor_parallel": (tensor_parallel, SIZES),
+    "sequence_parallel": (sequence_parallel, SIZES),
+    "entry_slice": (entry_slice, SIZES),
+    "expert_parallel": (expert_parallel, MOE_SIZES),
+}
+
+
+def build(name: str, dialect: str, size: Size) -> Json:
+    """A clean graph by the name of its program."""
+    program, _ = PROGRAMS[name]
+    b = GraphBuilder({"tp": size.p}, rank=size.rank, T=size.T, dialect=dialect)
+    program(b, size)
+    return b.graph(f"{name}-{dialect}-{size.label}")
