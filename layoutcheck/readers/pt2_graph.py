@@ -26,7 +26,7 @@ from layoutcheck.graph import (
     TensorMeta,
     normalize_target,
 )
-from layoutcheck.json_form import MAX_SIZE
+from layoutcheck.json_reading import MAX_SIZE
 from layoutcheck.readers.pt2_values import (
     LAYOUTS,
     MEMORY_FORMATS,

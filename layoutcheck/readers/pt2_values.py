@@ -7,7 +7,7 @@ from typing import Any
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import MAX_NAME, Location, SymMeta, TensorMeta, module_path
-from layoutcheck.json_form import MAX_DIMENSIONS, MAX_SIZE
+from layoutcheck.json_reading import MAX_DIMENSIONS, MAX_SIZE
 from layoutcheck.size_text import parse_size
 from layoutcheck.symbols import Interval, Size
 

@@ -176,15 +176,23 @@ def _floordiv_interval(num: Size, den: Size, bounds: Bounds, fuel: int) -> Inter
 
 
 def _relaxed(e: Expr, bounds: Bounds, fuel: int) -> Interval:
-    """Bounds with each `c*m*floor(x/y)` replaced by what it is near: `(x - [0, y-1]) / y`, where y is a
-    number or divides m, and else from above by `x - y + 1`."""
-    found: list[_Near] = []
-    scale = 1
+    """Bounds with each `k*floor(x/y)` replaced by what it is near: `(x - [0, y-1]) / y`, where y is a
+    number or divides k, and else from above by `x - y + 1`."""
+    factors: dict[Atom, dict[Mono, int]] = {}
     others: dict[Mono, int] = {}
     for m, c in e.terms:
-        near = _near(m, c, bounds, fuel)
-        if near is None:
+        a = next((a for a, p in m.factors if a.kind == "floordiv" and p == 1), None)
+        if a is None:
             others[m] = c
+        else:
+            factors.setdefault(a, {})[mono_div(m, mono(((a, 1),))) or ONE] = c
+    found: list[_Near] = []
+    scale = 1
+    for a, terms in factors.items():
+        factor = from_terms(terms)
+        near = _near(a, factor, bounds, fuel)
+        if near is None:
+            others.update(terms_of(multiply(factor, of_atom(a))))
         else:
             found.append(near)
             scale = lcm(scale, near.divisor)
@@ -194,8 +202,8 @@ def _relaxed(e: Expr, bounds: Bounds, fuel: int) -> Interval:
     for want_low in (True, False):
         parts: list[Size] = [multiply(from_terms(others), scale)]
         for near in found:
-            value = near.least if (near.coefficient > 0) == want_low else near.greatest
-            parts.append(multiply(multiply(near.factor, value), near.coefficient * (scale // near.divisor)))
+            value = near.least if near.positive == want_low else near.greatest
+            parts.append(multiply(multiply(near.factor, value), scale // near.divisor))
         ends.append(_interval(add_all(parts), bounds, fuel - 1)[0 if want_low else 1])
     return (
         None if ends[0] is None else -(-ends[0] // scale),
@@ -204,36 +212,33 @@ def _relaxed(e: Expr, bounds: Bounds, fuel: int) -> Interval:
 
 
 class _Near(NamedTuple):
-    """`coefficient * factor * floor`, where `floor * divisor` lies between `least` and `greatest`."""
+    """`factor * floor`, where `floor * divisor` lies between `least` and `greatest` and factor has a sign."""
 
-    coefficient: int
     factor: Size
+    positive: bool
     divisor: int
     least: Size
     greatest: Size
 
 
-def _near(m: Mono, c: int, bounds: Bounds, fuel: int) -> _Near | None:
-    a = next((a for a, p in m.factors if a.kind == "floordiv" and p == 1), None)
-    if a is None:
-        return None
-    rest = from_terms({mono_div(m, mono(((a, 1),))) or ONE: 1})
+def _near(a: Atom, factor: Size, bounds: Bounds, fuel: int) -> _Near | None:
     num, den = a.args
-    rlow = _interval(rest, bounds, fuel - 1)[0]
+    low, high = _interval(factor, bounds, fuel - 1)
+    positive = low is not None and low >= 0
     dlow = _interval(den, bounds, fuel - 1)[0]
-    if rlow is None or rlow < 0 or dlow is None or dlow < 1:
+    if dlow is None or dlow < 1 or not (positive or (high is not None and high <= 0)):
         return None
-    slack = add(den, -1)
+    least = add(num, multiply(add(den, -1), -1))
     if isinstance(den, int):
-        return _Near(c, rest, den, add(num, -den + 1), num)
-    by_den = divide_exact(rest, den)
+        return _Near(factor, positive, den, least, num)
+    by_den = divide_exact(factor, den)
     if by_den is not None:
-        return _Near(c, by_den, 1, add(num, multiply(slack, -1)), num)
+        return _Near(by_den, positive, 1, least, num)
     whole = _interval(add(num, multiply(den, -1)), bounds, fuel - 1)[0]
     if whole is None or whole < 0:
         return None
     # x >= y >= 1: 1 <= floor(x/y) <= x - y + 1, as (x - y)(y - 1) >= 0.
-    return _Near(c, rest, 1, 1, add(num, multiply(slack, -1)))
+    return _Near(factor, positive, 1, 1, least)
 
 
 def _by_cases(e: Expr, bounds: Bounds, fuel: int) -> Interval:
