@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from layoutcheck.readers import from_fx as from_fx
     from layoutcheck.readers import load as load
     from layoutcheck.readers import save as save
+    from layoutcheck.rules.decorator import rule as rule
 
 _HOME = {
     "check": "layoutcheck.check",
@@ -32,6 +33,7 @@ _HOME = {
     "save": "layoutcheck.readers",
     "from_fx": "layoutcheck.readers",
     "explain": "layoutcheck.explain",
+    "rule": "layoutcheck.rules.decorator",
     "Graph": "layoutcheck.graph",
     "Report": "layoutcheck.findings",
     "Finding": "layoutcheck.findings",

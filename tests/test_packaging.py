@@ -51,10 +51,9 @@ def test_rules_are_found_once_installed(installed: Path, repo_root: Path, tmp_pa
         "from layoutcheck.resources import rules_dir; print(rules_dir())", cwd=tmp_path, path=installed
     )
     assert Path(folder) == installed / "layoutcheck" / "_rules"
-    shipped = {str(p.relative_to(folder)) for p in Path(folder).rglob("*.rules")}
-    assert shipped == {
-        str(p.relative_to(repo_root / "rules")) for p in (repo_root / "rules").rglob("*.rules")
-    }
+    shipped = {str(p.relative_to(folder)) for p in Path(folder).rglob("*") if p.is_file()}
+    source = repo_root / "rules"
+    assert shipped == {str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()}
     assert shipped
 
 
