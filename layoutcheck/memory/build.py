@@ -61,13 +61,14 @@ def weight_ledger(config: ModelConfig, plan: Plan, quantisation: Quantisation | 
     templates = builder.templates()
     ledger = Ledger(f"{config.name}, {plan}", plan.rank, symbols_of(config, plan))
     for template in templates:
-        _add(ledger, template)
+        add_template(ledger, template)
     ledger.notes += [*config.notes, *quantisation.notes, *builder.notes]
     ledger.loading_peak = loading_peak(ledger, templates, plan)
     return ledger
 
 
-def _add(ledger: Ledger, template: Template) -> None:
+def add_template(ledger: Ledger, template: Template) -> None:
+    """Evaluate a template with the ledger's symbols and add its line."""
     divisor = evaluate(template.divisor, ledger.symbols)
     split = "replicated" if template.group == "replicated" else f"1/{divisor} ({template.group})"
     ledger.add(

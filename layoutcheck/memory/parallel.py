@@ -91,6 +91,16 @@ def split_of(module: str) -> str:
     return "whole"
 
 
+def is_listed(module: str) -> bool:
+    """Whether the rule file says anything about a module, be it that it is whole."""
+    return any(module in _placement()[split] for split in ("column", "row", "kv", "vocab", "whole"))
+
+
+def is_uncut(param: str) -> bool:
+    """Whether a parameter describes the whole weight and is never cut."""
+    return param in _placement()["uncut"]
+
+
 def stored_transposed(param: str) -> bool:
     """Whether a parameter is stored with inputs as rows and outputs as columns."""
     return param in _placement()["transposed"]

@@ -1,0 +1,208 @@
+"""What ``layoutcheck memory`` does with its options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layoutcheck.errors import InputError
+from layoutcheck.memory.build import quantisation_of, weight_ledger
+from layoutcheck.memory.cache import Cache, add_cache
+from layoutcheck.memory.ledger import Ledger
+from layoutcheck.memory.parallel import Parallel
+from layoutcheck.memory.plan import Plan
+from layoutcheck.memory.quantisation import Description, Quantisation, load_quantisation
+from layoutcheck.memory.render import bars, table, verdict_text
+from layoutcheck.memory.units import human, parse_size
+from layoutcheck.memory.verdict import usable, verdict
+from layoutcheck.models import ModelConfig, load_model
+from layoutcheck.models.read import read_json
+
+DESCRIPTION_FILE = "quant_model_description.json"
+
+
+def plan_of(options: Mapping[str, Any]) -> Plan:
+    """Return the plan that the options describe."""
+    return Plan(
+        parallel=Parallel(options["tp"], options["dp"], options["ep"], options["etp"]),
+        engine=options["engine"],
+        modes=tuple(options["modes"]),
+        rank=options["rank"],
+        mtp=options["mtp"],
+        embedding=options["embedding"],
+        distribute=tuple(options["distribute"]),
+        gather=tuple(options["gather"]),
+        whole=tuple(options["whole"]),
+        divided=tuple(options["divided"]),
+        derived=not options["no_derived"],
+        companions=options["companions"],
+        max_tokens=options["max_tokens"],
+    )
+
+
+def quantisation_from(options: Mapping[str, Any], config: ModelConfig) -> tuple[str, Quantisation]:
+    """Return the quantisation asked for, else the folder's description file, else the config's own."""
+    overrides = {}
+    for text in options["overrides"]:
+        pattern, sign, name = text.partition("=")
+        if not sign:
+            raise InputError(f"--scheme {text}: write PATTERN=NAME")
+        overrides[pattern] = name
+    if options["quant"]:
+        return options["quant"], load_quantisation(options["quant"], overrides)
+    described = Path(options["model"]) / DESCRIPTION_FILE
+    if described.is_file():
+        return DESCRIPTION_FILE, Description(read_json(described, largest=256 << 20), where=str(described))
+    if overrides:
+        raise InputError("--scheme needs --quant NAME")
+    own = config.quantization
+    return (str(own.get("quant_method")) if own else "FLOAT"), quantisation_of(config)
+
+
+def _ledger(
+    options: Mapping[str, Any], config: ModelConfig, plan: Plan, quantisation: Quantisation
+) -> Ledger:
+    path = Path(options["model"])
+    is_checkpoint = path.name.endswith((".safetensors", ".index.json")) or (
+        path.is_dir() and any(path.glob("*.safetensors*"))
+    )
+    if not is_checkpoint:
+        return weight_ledger(config, plan, quantisation)
+    from layoutcheck.memory.checkpoint import checkpoint_ledger
+    from layoutcheck.memory.safetensors import read_tensors
+
+    described = isinstance(quantisation, Description)
+    return checkpoint_ledger(read_tensors(path), config, plan, quantisation if described else None)
+
+
+def _config(options: Mapping[str, Any]) -> ModelConfig:
+    path = Path(options["model"])
+    if options["config"]:
+        return load_model(options["config"])
+    if path.name.endswith((".safetensors", ".index.json")):
+        return load_model(path.resolve().parent)
+    return load_model(options["model"])
+
+
+def run(options: Mapping[str, Any]) -> int:
+    """Run the command and return its exit code."""
+    config = _config(options)
+    plan = plan_of(options)
+    name, quantisation = quantisation_from(options, config)
+    if options["explain_total"]:
+        return _explain(options, config, plan, name, quantisation)
+    if options["ranks"]:
+        return _ranks(options, config, plan, quantisation)
+    ledger = _ledger(options, config, plan, quantisation)
+    cache = None
+    if options["context"]:
+        cache = Cache(
+            options["context"],
+            options["sequences"],
+            options["block"],
+            options["cache_dtype"],
+            options["index_dtype"],
+            options["cache_ranks"],
+        )
+        add_cache(ledger, config, plan, cache)
+    judged = None
+    if options["memory"]:
+        capacity = usable(
+            parse_size(options["memory"])[0], options["utilisation"], parse_size(options["reserve"])[0]
+        )
+        judged = verdict(ledger, config, plan, capacity, cache, quantisation)
+    if options["form"] == "json":
+        record = ledger.record()
+        if judged is not None:
+            record["verdict"] = {
+                "fits": judged.fits,
+                "capacity_bytes": judged.capacity,
+                "slack_bytes": judged.slack,
+                "loading_slack_bytes": judged.loading_slack,
+                "most_cached_tokens": judged.most_tokens,
+                "most_sequences": judged.most_sequences,
+                "options": [
+                    {
+                        "change": o.change,
+                        "saving_bytes": o.saving,
+                        "wire_bytes": o.wire_bytes,
+                        "cost": o.cost,
+                    }
+                    for o in judged.options
+                ],
+            }
+        click.echo(json.dumps(record, indent=1))
+    else:
+        if options["form"] == "bars":
+            click.echo(bars(ledger, judged.capacity if judged else None))
+        else:
+            click.echo(table(ledger, options["all_lines"]))
+        if judged is not None:
+            bandwidth = options["bandwidth"] * 1e9 if options["bandwidth"] else None
+            click.echo("\n" + verdict_text(judged, bandwidth))
+    return 1 if judged is not None and not judged.fits else 0
+
+
+def _ranks(options: Mapping[str, Any], config: ModelConfig, plan: Plan, quantisation: Quantisation) -> int:
+    """Print which ranks hold the same, and in which lines the others differ."""
+    by_lines: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for rank in range(plan.parallel.world):
+        ledger = _ledger(options, config, plan.but(rank=rank), quantisation)
+        key = tuple((line.name, line.bytes) for line in ledger.lines if line.state == "resident")
+        by_lines.setdefault(key, []).append(rank)
+    reference = dict(next(iter(by_lines)))
+    for key, ranks in by_lines.items():
+        total = sum(size for _, size in key)
+        listed = ", ".join(map(str, ranks))
+        click.echo(f"{human(total)}  ranks {listed}")
+        here = dict(key)
+        for name in {**reference, **here}:
+            if off := here.get(name, 0) - reference.get(name, 0):
+                click.echo(f"    {'+' if off > 0 else '-'}{human(abs(off))}  {name}")
+    return 0
+
+
+def _explain(
+    options: Mapping[str, Any], config: ModelConfig, plan: Plan, name: str, quantisation: Quantisation
+) -> int:
+    from layoutcheck.memory.explain import explain_total, parallels
+    from layoutcheck.memory.quantisation import ByName
+
+    given = set(options["given"])
+    if unknown := given - {"tp", "ep", "engine"}:
+        raise InputError(f"--given {sorted(unknown)[0]}: tp, ep or engine")
+    target, tolerance = parse_size(options["explain_total"])
+    if options["within"]:
+        tolerance = int(target * options["within"] / 100)
+    candidates: list[tuple[str, Quantisation]] = [(name, quantisation)]
+    if not options["quant"] and name == "FLOAT":
+        candidates += [(other, ByName(other)) for other in ("W8A8", "W8A8_DYNAMIC", "W4A8_DYNAMIC")]
+    found, others = explain_total(
+        config,
+        candidates,
+        target,
+        tolerance,
+        parallels(
+            options["world"],
+            plan.parallel.tp if "tp" in given else None,
+            plan.parallel.ep if "ep" in given else None,
+        ),
+        [plan.engine] if "engine" in given else (),
+    )
+    if options["form"] == "json":
+        rows = [
+            {"deployment": str(e), "bytes": e.bytes, "off": e.off, "fits": e in found} for e in found + others
+        ]
+        click.echo(json.dumps({"target": target, "tolerance": tolerance, "deployments": rows}, indent=1))
+        return 0
+    click.echo(f"{human(target)} within {tolerance} bytes: {len(found)} deployments")
+    for one in found:
+        click.echo(f"  {human(one.bytes)}  {one}")
+    click.echo("nearest others:" if others else "no others")
+    for one in others:
+        click.echo(f"  {human(one.bytes)}  {one}")
+    return 0
