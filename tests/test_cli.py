@@ -7,14 +7,18 @@ import os
 import subprocess
 import sys
 import types
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import layoutcheck
 from layoutcheck.cli import main
-from layoutcheck.cli.options import wants_color
+from layoutcheck.cli.options import code_prefixes, group_sizes, pairs, token_axes, trust_levels, wants_color
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Finding, Report, Statistics
 
@@ -142,6 +146,19 @@ def test_bad_options_are_one_line_and_exit_2(
     assert err.startswith("error: ") and err.count("\n") == 1
     assert said in err
     assert engine.calls == []
+
+
+@given(st.lists(st.text(max_size=8) | st.from_regex(r"\w+[=:]\S*", fullmatch=True), max_size=3))
+def test_any_option_text_is_taken_or_refused(texts: list[str]) -> None:
+    for read in (
+        token_axes,
+        trust_levels,
+        partial(group_sizes, texts[0] if texts else None),
+        partial(pairs, option="--layout"),
+        partial(code_prefixes, option="--select"),
+    ):
+        with suppress(InputError):
+            read(texts)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no graph", b"{}", b"PK\x03\x04 cut", b"\x1f\x8b cut"])

@@ -235,6 +235,31 @@ def test_control_characters_of_a_hostile_graph_do_not_reach_the_terminal(form: s
         assert text.count("\n") == 1
 
 
+ANY_TEXT = st.text(st.characters(), max_size=12)  # lone surrogates included: JSON files can hold them
+
+
+@given(st.lists(ANY_TEXT, min_size=7, max_size=7), st.one_of(st.none(), st.integers(-2, 5)))
+def test_any_text_renders_in_every_form(texts: list[str], line: int | None) -> None:
+    node, module, message, layout, file, fix, path = texts
+    finding = Finding(
+        code="LC101",
+        node=node,
+        module=module,
+        message=message or "m",
+        location=Place(file, line),
+        operands=(Operand(node, 0, layout, module),),
+        path=(Step(node, message),),
+        fixes=(Fix(fix, layout),),
+        details=(message,),
+        caused_by=node,
+    )
+    report = Report((finding,), graph_path=path, inferred=((node, layout),))
+    for form in FORMATS:
+        render([report], form, color=True, stats=True).encode("utf-8")
+    assert render([report], "github").count("\n") == 1
+    _sarif(report)
+
+
 def test_json_fits_its_schema() -> None:
     data = json.loads(render([REPORT, Report()], "json"))
     schema = json.loads((files("layoutcheck.reports") / "report-1.schema.json").read_text())

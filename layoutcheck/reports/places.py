@@ -36,9 +36,9 @@ def uri(file: str, base: Path | None = None) -> str:
     """Return the URI of a file: relative where it is below ``base``, else with the scheme ``file``."""
     relative = relative_path(file, base)
     if relative is not None:
-        return quote(relative)
+        return quote(relative, errors="backslashreplace")
     posix = PureWindowsPath(file).as_posix() if "\\" in file else file
-    return "file://" + quote(posix if posix.startswith("/") else f"/{posix}")
+    return "file://" + quote(posix if posix.startswith("/") else f"/{posix}", errors="backslashreplace")
 
 
 def anchor(finding: Finding, report: Report) -> tuple[str, int]:
