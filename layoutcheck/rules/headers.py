@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ __all__ = ["Header", "parse_header"]
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_NOT_SIMPLE = re.compile(r"[\[\](){}\"']")
 _INT = re.compile(r"-?\d{1,18}\Z")
 _PLAIN = {"None": None, "True": True, "False": False}
 _OPEN = {"(": ")", "[": "]", "{": "}"}
@@ -46,26 +48,51 @@ def parse_header(segments: Sequence[Segment]) -> Header:
     inner = [(line, column + at + 1, text[at + 1 :]), *segments[1:]]
     params: list[Param] = []
     names: set[str] = set()
-    for piece, place in _pieces(inner, opening):
-        if piece == "*":
-            continue
+    for piece, place in _simple_pieces(inner) or _pieces(inner, opening):
         if params and params[-1].rest:
             raise Mistake(f"*{params[-1].name} takes all further arguments, so nothing can follow it", place)
-        name, equals, default = piece.partition("=")
-        name = name.strip()
-        if name.startswith("*") and _NAME.match(name[1:]) and not equals:
-            params.append(Param(name[1:], (), required=False, rest=True))
+        if piece == "*":
             continue
-        if not _NAME.match(name):
-            raise Mistake(f"{piece!r} is no parameter: write name or name=default", place)
-        if name in names:
-            raise Mistake(f"the parameter {name} stands twice", place)
-        names.add(name)
-        if equals:
-            params.append(Param(name, _literal(default.strip(), place), required=False))
-        else:
-            params.append(Param(name))
+        try:
+            param = _param(piece)
+        except ValueError as fault:
+            raise Mistake(str(fault), place) from None
+        if param.name in names:
+            raise Mistake(f"the parameter {param.name} stands twice", place)
+        names.add(param.name)
+        params.append(param)
     return Header(target, tuple(params), (line, column))
+
+
+# Parameters recur in hundreds of headers (`self`, `dtype=None`), so each text is read once.
+@lru_cache(maxsize=4096)
+def _param(piece: str) -> Param:
+    name, equals, default = piece.partition("=")
+    name = name.strip()
+    if name.startswith("*") and _NAME.match(name[1:]) and not equals:
+        return Param(name[1:], (), required=False, rest=True)
+    if not _NAME.match(name):
+        raise ValueError(f"{piece!r} is no parameter: write name or name=default")
+    if equals:
+        return Param(name, _literal(default.strip()), required=False)
+    return Param(name)
+
+
+def _simple_pieces(segments: Sequence[Segment]) -> list[tuple[str, Place]]:
+    """The comma-separated texts of a header without quotes, brackets or faults; else nothing."""
+    if len(segments) > 1:
+        return []
+    line, column, text = segments[0]
+    if not text.endswith(")") or _NOT_SIMPLE.search(text, 0, len(text) - 1):
+        return []
+    pieces: list[tuple[str, Place]] = []
+    for raw in text[:-1].split(","):
+        piece = raw.strip()
+        if not piece:
+            return []
+        pieces.append((piece, (line, column + len(raw) - len(raw.lstrip()))))
+        column += len(raw) + 1
+    return pieces
 
 
 def _pieces(segments: Sequence[Segment], opening: Place) -> list[tuple[str, Place]]:
@@ -110,7 +137,7 @@ def _pieces(segments: Sequence[Segment], opening: Place) -> list[tuple[str, Plac
     raise Mistake("the parenthesis opened here is never closed", opening)
 
 
-def _literal(text: str, place: Place) -> Any:
+def _literal(text: str) -> Any:
     if text in _PLAIN:
         return _PLAIN[text]
     if _INT.match(text):
@@ -118,4 +145,4 @@ def _literal(text: str, place: Place) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        raise Mistake(f"the default {text!r} is no Python literal", place) from None
+        raise ValueError(f"the default {text!r} is no Python literal") from None

@@ -291,9 +291,8 @@ def _factors(
             name, operand.optional, operand.is_list, operand.pattern, operand.sizes
         )
     for output in rule.outputs:
+        what = "an output" if output.pattern.kind == "same" else "a size"
         for word in output.words:
             if word[0] not in params:
-                _no_param("a size", word, header)
-        if output.pattern.kind == "same" and params and output.pattern.same_as not in params:
-            _no_param("an output", (str(output.pattern.same_as), *output.place), header)
+                _no_param(what, word, header)
     return tuple(operands.values()), tuple(output.pattern for output in rule.outputs)
