@@ -22,7 +22,7 @@ FAST = (
     "mega_dsa_cp_ws4_r0.pt2",
     "llama_tiny.pt2",
 )
-# graphs that hold no other number of tokens: their fault makes extents that do not meet, or sequences are tokens
+# graphs that hold no other number of tokens: axes that do not meet, or one token a sequence
 UNSCALED = {
     "dsv32_prefill_repeated.after.json.gz": "axes of 256 and 4096 meet",
     "dsv3_bf16_prefill_expanded5.after.json.gz": "axes of 4096 and 256 meet",

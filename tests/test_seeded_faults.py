@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from support import engine, shared
 from support.builder import DIALECTS, Json
@@ -67,6 +70,39 @@ def test_every_kind_of_fault_is_made() -> None:
             for size in sizes:
                 kinds |= {m.kind for m in mutations(build(name, dialect, size), 0, 10_000)}
     assert kinds == {*COLLECTIVE_KINDS, *SLICE_KINDS}
+
+
+REPLICATED: dict[str, Callable[[list[int]], bool]] = {
+    "tensor_parallel": lambda shape: False,
+    "sequence_parallel": lambda shape: False,
+    "entry_slice": lambda shape: shape == [64, 64],  # attention's weights, with all heads
+    "expert_parallel": lambda shape: shape == [4, 64],  # the router
+}
+
+
+@pytest.mark.parametrize("size", [Size(), Size("uneven", T=15)], ids=["even", "uneven"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_mutations_change_what_is_computed(name: str, dialect: str, size: Size) -> None:
+    """Run on four ranks: the clean program agrees on all of them, and no mutation computes the same."""
+    pytest.importorskip("torch")
+    from support import lockstep
+
+    graphs = [build(name, dialect, replace(size, rank=rank)) for rank in range(size.p)]
+    clean = lockstep.run(graphs, REPLICATED[name])
+    assert all(lockstep.same([clean[0]], [other]) for other in clean)
+    ranks = [{(m.kind, m.node): m.graph for m in mutations(g, 0, 10_000, strip=False)} for g in graphs]
+    for kind, node in ranks[0]:
+        mutated = [mutations_of[kind, node] for mutations_of in ranks if (kind, node) in mutations_of]
+        if len(mutated) < size.p:
+            continue
+        try:
+            result = lockstep.run(mutated, REPLICATED[name])
+        except (RuntimeError, IndexError, ValueError):
+            continue  # shapes that do not fit
+        # a whole that is gathered again and then cut back to its first rows is only wasteful: still LC103
+        wasteful = kind == "collective-doubled" and "all_gather" in node and size.pad
+        assert wasteful or not lockstep.same(clean, result), f"{kind} at {node}"
 
 
 @pytest.mark.parametrize(("name", "dialect", "size"), BUILT)

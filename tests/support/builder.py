@@ -329,7 +329,8 @@ class GraphBuilder:
         rows_of = self.call("aten.embedding.default", table, safe, shape=(*shape, width))
         column = self.call("aten.unsqueeze.default", mine, -1, shape=(*shape, 1), dtype="bool")
         other = self.call("aten.bitwise_not.default", column, shape=(*shape, 1), dtype="bool")
-        nothing = self.call("aten.scalar_tensor.default", 0.0, shape=(), dtype=self.dtype)
+        nothing = self.call("aten.scalar_tensor.default", 0.0, shape=())
+        self.nodes[-1]["kwargs"] = {"dtype": {"dtype": self.dtype}}
         return self.call("aten.where.self", other, nothing, rows_of, shape=(*shape, width))
 
     def embedding(self, ids: Val, vocab: int, width: int) -> Val:

@@ -60,6 +60,7 @@ def move_down(e: Editor, name: str, rng: random.Random) -> bool:
     unit = e.unit(name)
     if unit.kind not in ("all_reduce", "reduce_scatter"):
         return False
+    disjoint = _from_masked_lookup(e, unit.operand)
     choices = []
     for reader in e.readers(unit.out):
         path, at = unit.out, reader
@@ -71,7 +72,7 @@ def move_down(e: Editor, name: str, rng: random.Random) -> bool:
         reads = list(e.operands(at))
         lone = reads.count(path) == 1
         adding = at["target"] in ADDING and len(reads) == 2
-        if lone and (adding or any(word in at["target"] for word in NOT_LINEAR)):
+        if lone and (adding or (not disjoint and any(word in at["target"] for word in NOT_LINEAR))):
             choices.append((reader, at))
     if not choices:
         return False
@@ -83,6 +84,14 @@ def move_down(e: Editor, name: str, rng: random.Random) -> bool:
         moved = e.copy_unit(unit, operand=out, after=out)
         e.replace_uses(out, moved, only=readers)
     return True
+
+
+def _from_masked_lookup(e: Editor, name: str) -> bool:
+    """Each row is zero on all ranks but one: a row-wise op that keeps zero may come before the sum."""
+    node = e.node(name)
+    while node["target"] in TRANSPARENT or "pad" in node["target"]:
+        node = e.node(next(iter(e.operands(node))))
+    return "where" in node["target"] or "index_put" in node["target"]
 
 
 def move_up(e: Editor, name: str, rng: random.Random) -> bool:
