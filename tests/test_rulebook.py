@@ -17,7 +17,7 @@ import pytest
 
 from layoutcheck.errors import InputError
 from layoutcheck.rules.decorator import rule
-from layoutcheck.rules.notation import Axis, Pattern, Rule, Unit, Variadic, format_rules, parse
+from layoutcheck.rules.notation import KEYWORDS, Axis, Pattern, Rule, Unit, Variadic, format_rules, parse
 from layoutcheck.rules.rulebook import RuleBook, canonical_target, suggestion, user_rules
 
 BOOK = RuleBook.load()
@@ -595,3 +595,16 @@ def test_signatures_of_the_serving_ops(shared_graphs: Path) -> None:
             assert len(found.outputs) + more == returns.count("torch.Tensor"), name
         checked += 1
     assert checked == 110
+
+
+# The page for users.
+
+
+def test_the_page_names_every_keyword_and_transform_and_its_examples_parse(repo_root: Path) -> None:
+    page = (repo_root / "docs" / "rules.md").read_text()
+    blocks = re.findall(r"```rules\n(.*?)```", page, re.S)
+    assert sum(len(parse(block, "docs/rules.md")) for block in blocks) >= 6
+    missing = [word for word in (*KEYWORDS, *TRANSFORMS) if not re.search(rf"`{word}[` ]", page)]
+    assert missing == []
+    options = {word for words in OPTIONAL.values() for word in words.split()}
+    assert [word for word in sorted(options) if word not in page] == []
