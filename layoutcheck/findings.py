@@ -101,7 +101,7 @@ class Finding:
     ``operands``, ``path`` and ``fixes`` explain it; ``consequences`` are the ``(code, node)`` pairs that
     go away with it and are counted under it; ``caused_by`` names the node of another finding that this one
     follows from, where that one is reported on its own. ``operand`` is the operand that is to blame, if one
-    is. ``details`` are further lines for a reader, such as a counter-example.
+    is. ``details`` are further lines for a reader, such as a counter-example; ``graph`` is the file.
     """
 
     code: str = field()
@@ -117,6 +117,7 @@ class Finding:
     consequences: tuple[tuple[str, str], ...] = ()
     operand: int | None = None
     details: tuple[str, ...] = ()
+    graph: str = ""
 
     @severity.default
     def _default_severity(self) -> Severity:

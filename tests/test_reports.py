@@ -213,6 +213,20 @@ def test_several_graphs_are_told_apart() -> None:
     assert text.index("graphs/a.json") < text.index("LC102") < text.index("graphs/b.json")
 
 
+def test_a_rule_to_paste_keeps_its_lines() -> None:
+    fix = Fix("add a rule:\nmy.op(x)\n    elementwise\n", "0", 1, False)
+    finding = Finding(
+        code="LC901", node="n", message="m", operands=(Operand("x", 0, "f32[T]", "x"),), fixes=(fix,)
+    )
+    assert render([Report((finding,))], "text").splitlines()[1:6] == [
+        "  operand 0  x  f32[T]",
+        "  m",
+        "  fix 1  add a rule:  0 bytes  (not checked)",
+        "         my.op(x)",
+        "             elementwise",
+    ]
+
+
 def test_many_consequences_are_counted_by_code() -> None:
     many = tuple(("LC103", f"g{i}") for i in range(6)) + (("LC101", "x"),)
     text = render([Report((Finding(code="LC101", node="n", message="m", consequences=many),))], "text")

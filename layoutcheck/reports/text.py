@@ -26,7 +26,16 @@ def _operands(finding: Finding) -> Iterator[str]:
     widths = [max(len(printable(row[i])) for row in rows) for i in range(3)] if rows else []
     for label, name, layout, origin in rows:
         cells = [printable(text).ljust(width) for text, width in zip((label, name, layout), widths)]
-        yield "  " + "  ".join(cells) + (f"  {printable(origin)}" if origin else "")
+        yield "  " + "  ".join(cells) + (f"  {printable(origin)}" if origin not in ("", name) else "")
+
+
+def _fixes(finding: Finding, paint: Paint) -> Iterator[str]:
+    for number, fix in enumerate(finding.fixes, 1):
+        first, *rest = fix.text.splitlines() or [""]
+        doubt = "" if fix.verified else "  (not checked)"
+        yield f"  {paint(f'fix {number}', 'good')}  {printable(first)}  {price(fix)}{doubt}"
+        # What is to be pasted keeps its lines.
+        yield from (f"         {printable(line)}".rstrip() for line in rest)
 
 
 def _block(finding: Finding, paint: Paint) -> Iterator[str]:
@@ -39,9 +48,7 @@ def _block(finding: Finding, paint: Paint) -> Iterator[str]:
     yield from (f"  {line}" for line in message(finding).splitlines())
     if finding.path:
         yield f"  path   {path_line(finding)}"
-    for number, fix in enumerate(finding.fixes, 1):
-        doubt = "" if fix.verified else "  (not checked)"
-        yield f"  {paint(f'fix {number}', 'good')}  {printable(fix.text)}  {price(fix)}{doubt}"
+    yield from _fixes(finding, paint)
     for line in finding.details:
         yield f"  {printable(line)}"
     if finding.caused_by:
