@@ -82,7 +82,7 @@ def _merge_nested(n: Size, d: Size) -> Size | None:
 def _by_int(a: Size, d: int) -> Size:
     if d < 0:
         return floordiv(multiply(a, -1), -d)
-    # Before coefficients are reduced: (T - ceil(T/2))//2 is T//4, and (T + ceil(T/2))//2 - ceil(T/2) hides it.
+    # Before coefficients are reduced: (T - ceil(T/2))//2 is T//4; (T + ceil(T/2))//2 - ceil(T/2) hides it.
     merged = _merge_nested(a, d) if d > 1 else a
     if merged is not None:
         return merged
