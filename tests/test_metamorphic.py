@@ -117,10 +117,37 @@ def test_clean_program_stays_clean(name: str, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("T", [1, 2, 3, 5, 8, 64, 128])
-@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize("p", [1, 2, 4, 8])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_clean_at_any_size(T: int, p: int, dialect: str) -> None:
-    """T = 1, T below p, T no multiple of p, T equal to the hidden size (64)."""
+    """T = 1, T below p, T no multiple of p, T equal to the hidden size (64), p = 1."""
     size = Size(f"T{T}p{p}", T=T, p=p, F=64)
     for name in ("tensor_parallel", "sequence_parallel", "entry_slice"):
         assert errors(build(name, dialect, size)) == []
+
+
+SYMBOLIC = Size("symbolic", symbol="T")
+
+
+@pytest.mark.parametrize("name", ["tensor_parallel", "sequence_parallel"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_clean_with_a_symbol_for_tokens(name: str, dialect: str) -> None:
+    report = engine.check(build(name, dialect, SYMBOLIC), assumptions=["T % 4 == 0"])
+    assert not engine.errors(report), engine.describe(report)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_uneven_symbol_is_reported(dialect: str) -> None:
+    """A reduce_scatter of T rows over four ranks needs T to be a multiple of four."""
+    found = errors(build("sequence_parallel", dialect, SYMBOLIC))
+    assert found and {code for code, _, _ in found} == {"LC401"}
+
+
+@pytest.mark.parametrize("key", ["1", "5", "7", "39", "45", "47"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_fault_with_a_symbol_for_tokens(key: str, dialect: str) -> None:
+    fault = next(f for f in FAULTS if f.key == key)
+    graph, codes, node = fault.faulty(dialect, SYMBOLIC)
+    roots = engine.error_roots(engine.check(graph, assumptions=["T % 4 == 0"]))
+    assert [f.node for f in roots] == [node]
+    assert engine.code(roots[0]) in codes

@@ -45,6 +45,11 @@ class Val:
         return {"node": self.name}
 
 
+def sizes(shape: Sequence[Dim]) -> list[Any]:
+    """A shape as an argument; symbolic sizes are written as such."""
+    return [n if isinstance(n, int) else {"size": n} for n in shape]
+
+
 def encode(arg: Any) -> Any:
     """An argument in the JSON form."""
     if isinstance(arg, Val):
@@ -137,9 +142,10 @@ class GraphBuilder:
         """An activation input, with its declared layout as text where given."""
         return self._placeholder(name, shape, dtype or self.dtype, layout)
 
-    def tokens(self, name: str = "input_ids") -> Val:
-        """Full token ids `[T]`."""
-        return self._placeholder(name, (self.T,), "int64", None)
+    def tokens(self, name: str = "input_ids", batch: int | None = None) -> Val:
+        """Full token ids `[T]`, or `[batch, T]`."""
+        shape = (self.T,) if batch is None else (batch, self.T)
+        return self._placeholder(name, shape, "int64", None)
 
     def output(self, values: list[Val], layouts: list[str | None] | None = None) -> Val:
         """The output node, with the declared boundary layouts where given."""
@@ -207,21 +213,18 @@ class GraphBuilder:
         moved = self.call("aten.cat.default", parts, dim, shape=shape, dtype=x.dtype)
         return Val(moved.name, shape, x.dtype, whole.made_by)
 
-    def reduce_scatter(self, x: Val, group: str = "tp") -> Val:
-        """Reduce and keep this rank's share of dimension 0 ; p need not divide an integer."""
+    def reduce_scatter(self, x: Val, dim: int = 0, group: str = "tp") -> Val:
+        """Reduce and keep this rank's share of a dimension; p need not divide an integer."""
         p = self.sizes[group]
-        shape = (share(x.shape[0], p), *x.shape[1:])
-        if self.dialect == "c10d":
-            return self._c10d("reduce_scatter_tensor", x, "sum", p, group, shape=shape)
-        return self.call(
-            "tensor_cast.reduce_scatter.default",
-            x,
-            0,
-            self.rank,
-            self.ranks[group],
-            shape=shape,
-            dtype=x.dtype,
-        )
+        shape = (*x.shape[:dim], share(x.shape[dim], p), *x.shape[dim + 1 :])
+        if self.dialect != "c10d":
+            where = (dim, self.rank, self.ranks[group])
+            return self.call("tensor_cast.reduce_scatter.default", x, *where, shape=shape, dtype=x.dtype)
+        if dim:
+            parts = self.call_many("aten.chunk.default", x, p, dim, metas=[(shape, x.dtype)] * p)
+            stacked = (mul(shape[0], p), *shape[1:])
+            x = self.call("aten.cat.default", parts, 0, shape=stacked, dtype=x.dtype)
+        return self._c10d("reduce_scatter_tensor", x, "sum", p, group, shape=shape)
 
     def all_to_all(self, x: Val, group: str = "tp") -> Val:
         """Exchange equal shares of dimension 0."""
@@ -235,7 +238,7 @@ class GraphBuilder:
     # ---- shape ops
 
     def view(self, x: Val, shape: tuple[Dim, ...]) -> Val:
-        return self.call("aten.view.default", x, list(shape), shape=shape, dtype=x.dtype)
+        return self.call("aten.view.default", x, sizes(shape), shape=shape, dtype=x.dtype)
 
     def slice(self, x: Val, start: int, stop: int, dim: int = 0) -> Val:
         shape = (*x.shape[:dim], stop - start, *x.shape[dim + 1 :])
@@ -261,12 +264,17 @@ class GraphBuilder:
     # ---- layers
 
     def linear(self, x: Val, w: Val) -> Val:
-        """`x @ w.T` for a weight `[out, in]` and rows of x."""
+        """`x @ w.T` for a weight `[out, in]` and rows of x, which may stand in a batch."""
         shape = (*x.shape[:-1], w.shape[0])
         if self.dialect == "c10d":
             return self.call("aten.linear.default", x, w, shape=shape)
         wt = self.call("aten.permute.default", w, [1, 0], shape=(w.shape[1], w.shape[0]))
-        return self.call("aten.mm.default", x, wt, shape=shape)
+        if len(x.shape) == 2:
+            return self.call("aten.mm.default", x, wt, shape=shape)
+        assert isinstance(x.shape[1], int) and isinstance(x.shape[0], int)
+        rows = x.shape[0] * x.shape[1]
+        flat = self.view(x, (rows, x.shape[2]))
+        return self.view(self.call("aten.mm.default", flat, wt, shape=(rows, w.shape[0])), shape)
 
     def norm(self, x: Val) -> Val:
         width = x.shape[-1]
@@ -299,19 +307,20 @@ class GraphBuilder:
 
     def attention(self, x: Val, heads: int, head_dim: int, row_parallel: bool = True) -> Val:
         """Causal self-attention over `heads` local heads; ends in o_proj unless told not to."""
-        rows, width = x.shape
+        batch, rows, width = x.shape if len(x.shape) == 3 else (1, *x.shape)
         wide = heads * head_dim
+        inside: tuple[Dim, ...] = (batch, heads, rows, head_dim)
 
         def split(v: Val) -> Val:
-            four = self.view(v, (1, rows, heads, head_dim))
-            order = [0, 2, 1, 3]
-            return self.call("aten.permute.default", four, order, shape=(1, heads, rows, head_dim))
+            four = self.view(v, (batch, rows, heads, head_dim))
+            return self.call("aten.permute.default", four, [0, 2, 1, 3], shape=inside)
 
         q, k, v = (split(self.linear(x, self.weight((wide, width)))) for _ in range(3))
         op = "aten.scaled_dot_product_attention.default"
-        mixed = self.call(op, q, k, v, None, 0.0, True, shape=(1, heads, rows, head_dim))
-        back = self.call("aten.permute.default", mixed, [0, 2, 1, 3], shape=(1, rows, heads, head_dim))
-        joined = self.call("aten.reshape.default", back, [rows, wide], shape=(rows, wide))
+        mixed = self.call(op, q, k, v, None, 0.0, True, shape=inside)
+        back = self.call("aten.permute.default", mixed, [0, 2, 1, 3], shape=(batch, rows, heads, head_dim))
+        flat = (*x.shape[:-1], wide)
+        joined = self.call("aten.reshape.default", back, sizes(flat), shape=flat)
         return self.linear(joined, self.weight((width, wide))) if row_parallel else joined
 
     def vocab_embedding(self, ids: Val, vocab: int, width: int, group: str = "tp") -> Val:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .builder import GraphBuilder, Json
-from .faults.base import SIZES, Size, attention_layer, cut, enter, enter_full, finish, scatter, whole
+from .faults.base import EVEN, SIZES, Size, attention_layer, cut, enter, enter_full, finish, scatter, whole
 from .faults.moe import MOE_SIZES, dispatch_combine
 
 Program = Callable[[GraphBuilder, Size], None]
@@ -51,10 +51,22 @@ def expert_parallel(b: GraphBuilder, s: Size) -> None:
     finish(b, s, x, local=True)
 
 
+def batched(b: GraphBuilder, s: Size) -> None:
+    """Sequence parallelism along dimension 1 of two sequences."""
+    x = b.reduce_scatter(b.vocab_embedding(b.tokens(batch=2), s.vocab, s.H), dim=1)
+    for _ in range(2):
+        h = b.all_gather(b.norm(x), dim=1)
+        x = b.add(x, b.reduce_scatter(b.attention(h, s.heads, s.head_dim), dim=1))
+        h = b.all_gather(b.norm(x), dim=1)
+        x = b.add(x, b.reduce_scatter(b.mlp(h, s.inner), dim=1))
+    b.output([b.norm(b.all_gather(x, dim=1))])
+
+
 PROGRAMS: dict[str, tuple[Program, tuple[Size, ...]]] = {
     "tensor_parallel": (tensor_parallel, SIZES),
     "sequence_parallel": (sequence_parallel, SIZES),
     "entry_slice": (entry_slice, SIZES),
+    "batched": (batched, EVEN),
     "expert_parallel": (expert_parallel, MOE_SIZES),
 }
 
@@ -62,6 +74,6 @@ PROGRAMS: dict[str, tuple[Program, tuple[Size, ...]]] = {
 def build(name: str, dialect: str, size: Size) -> Json:
     """A clean graph by the name of its program."""
     program, _ = PROGRAMS[name]
-    b = GraphBuilder({"tp": size.p}, rank=size.rank, T=size.T, dialect=dialect)
+    b = GraphBuilder({"tp": size.p}, rank=size.rank, T=size.tokens, dialect=dialect)
     program(b, size)
     return b.graph(f"{name}-{dialect}-{size.label}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..builder import GraphBuilder, Json, Val
+from ..builder import Dim, GraphBuilder, Json, Val
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,17 @@ class Size:
     rank: int = 0
     vocab: int = 256
     head_dim: int = 8
+    symbol: str = ""
+
+    @property
+    def tokens(self) -> Dim:
+        """The token extent: T, or the symbol that stands for a multiple of p."""
+        return self.symbol or self.T
 
     @property
     def pad(self) -> int:
         """Rows that make T a multiple of p."""
-        return -self.T % self.p
+        return 0 if self.symbol else -self.T % self.p
 
     @property
     def share(self) -> int:
@@ -93,7 +99,7 @@ class Fault:
     def _build(self, dialect: str, size: Size, broken: bool) -> tuple[Json, str]:
         ranks = self.groups or None
         groups = {g: len(r) for g, r in self.groups.items()} or {"tp": size.p}
-        b = GraphBuilder(groups, rank=size.rank, T=size.T, dialect=dialect, ranks=ranks)
+        b = GraphBuilder(groups, rank=size.rank, T=size.tokens, dialect=dialect, ranks=ranks)
         marked = self.program(b, size, broken)
         return b.graph(f"fault-{self.key}-{'broken' if broken else 'repaired'}-{size.label}"), marked.made_by
 
