@@ -17,7 +17,7 @@ from layoutcheck.codes import CODES, Severity
 from layoutcheck.explain.pages import explain, section
 from layoutcheck.findings import Finding, Report
 from layoutcheck.reports.places import anchor, relative_path, uri
-from layoutcheck.reports.wording import headline, message, path_line, price, printable
+from layoutcheck.reports.wording import headline, path_line, price, printable, printable_lines
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
@@ -40,13 +40,15 @@ def _rule(code: str) -> dict[str, Any]:
 
 
 def _message(finding: Finding) -> str:
-    lines = [f"{finding.name} at {headline(finding)}: {message(finding)}"]
+    lines = [f"{finding.name} at {headline(finding)}: {printable_lines(finding.message)}"]
     lines += [
         printable(f"operand {o.index} {o.name}: {o.layout} {o.origin}".rstrip()) for o in finding.operands
     ]
     if finding.path:
         lines.append(f"path: {path_line(finding)}")
-    lines += [f"fix {i}: {printable(fix.text)} ({price(fix)})" for i, fix in enumerate(finding.fixes, 1)]
+    lines += [
+        f"fix {i}: {printable_lines(fix.text)} ({price(fix)})" for i, fix in enumerate(finding.fixes, 1)
+    ]
     lines += [printable(line) for line in finding.details]
     if finding.consequences:
         lines.append(f"{len(finding.consequences)} further findings follow from it")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from layoutcheck.findings import Evidence, Finding, Report, Severity
-from layoutcheck.reports.wording import headline, message, path_line, price, printable, summary
+from layoutcheck.reports.wording import headline, path_line, price, printable, printable_lines, summary
 
 Paint = Callable[[str, str], str]
 
@@ -45,7 +45,7 @@ def _block(finding: Finding, paint: Paint) -> Iterator[str]:
     if finding.location is not None:
         yield paint(f"  at  {printable(str(finding.location))}", "dim")
     yield from (line.rstrip() for line in _operands(finding))
-    yield from (f"  {line}" for line in message(finding).splitlines())
+    yield from (f"  {line}" for line in printable_lines(finding.message).splitlines())
     if finding.path:
         yield f"  path   {path_line(finding)}"
     yield from _fixes(finding, paint)

@@ -25,9 +25,9 @@ def headline(finding: Finding) -> str:
     return printable(place if finding.operand is None else f"{place}, operand {finding.operand}")
 
 
-def message(finding: Finding) -> str:
-    """Return a finding's message, its lines kept and each of them printable."""
-    return "\n".join(map(printable, finding.message.splitlines()))
+def printable_lines(text: str) -> str:
+    """Return ``text`` with its lines kept and each of them printable."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def price(fix: Fix) -> str:
