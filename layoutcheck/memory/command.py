@@ -91,10 +91,10 @@ def _config(options: Mapping[str, Any]) -> ModelConfig:
 def run(options: Mapping[str, Any]) -> int:
     """Run the command and return its exit code."""
     config = _config(options)
-    plan = plan_of(options)
     name, quantisation = quantisation_from(options, config)
     if options["explain_total"]:
-        return _explain(options, config, plan, name, quantisation)
+        return _explain(options, config, name, quantisation)
+    plan = plan_of(options)
     if options["ranks"]:
         return _ranks(options, config, plan, quantisation)
     ledger = _ledger(options, config, plan, quantisation)
@@ -166,9 +166,7 @@ def _ranks(options: Mapping[str, Any], config: ModelConfig, plan: Plan, quantisa
     return 0
 
 
-def _explain(
-    options: Mapping[str, Any], config: ModelConfig, plan: Plan, name: str, quantisation: Quantisation
-) -> int:
+def _explain(options: Mapping[str, Any], config: ModelConfig, name: str, quantisation: Quantisation) -> int:
     from layoutcheck.memory.explain import explain_total, parallels
     from layoutcheck.memory.quantisation import ByName
 
@@ -188,10 +186,10 @@ def _explain(
         tolerance,
         parallels(
             options["world"],
-            plan.parallel.tp if "tp" in given else None,
-            plan.parallel.ep if "ep" in given else None,
+            options["tp"] if "tp" in given else None,
+            options["ep"] if "ep" in given else None,
         ),
-        [plan.engine] if "engine" in given else (),
+        [options["engine"]] if "engine" in given else (),
     )
     if options["form"] == "json":
         rows = [

@@ -152,12 +152,12 @@ def _resolve(
         by_name[interval.name] = interval
     root: dict[str, str] = {}
     for interval in intervals:
-        trail: list[str] = []
+        trail: dict[str, None] = {}  # in order, and quick to ask
         name = interval.name
         while name not in root:
             if name in trail:
                 raise InputError(f"{interval.name} is a view of itself", where=where)
-            trail.append(name)
+            trail[name] = None
             base = by_name[name].alias_of
             if base is None:
                 root[name] = name
