@@ -20,7 +20,7 @@ def work(elements: Num, reads: int = 1, writes: int = 1, size: int = 2, flops: i
 
 
 def moved_us(hardware: Hardware, moved: Num, flops: Num = 0, *, fit: Fit | None = None) -> Num:
-    """Return the microseconds of an op that moves so many bytes and does so many flops on the vector units."""
+    """Return the microseconds of an op that moves so many bytes and does so many vector flops."""
     fit = fit or hardware.fit("elementwise")
     time = moved / (hardware.bandwidth * fit.get("memory", 0.6))
     return fit.get("launch", hardware.launch_us) + maximum(time, flops / hardware.vector)

@@ -46,6 +46,7 @@ def time_us(
     k: Num,
     dtype: str = "bfloat16",
     *,
+    variant: str | None = None,
     fit: Fit | None = None,
     weight_bits: float | None = None,
     out_bytes: int = 2,
@@ -56,11 +57,12 @@ def time_us(
     Args:
         m, n, k: tokens, outputs, inputs; integers, arrays or symbols.
         dtype: what the arithmetic is done in.
-        fit: constants; by default the hardware's for ``("gemm", dtype)``.
+        variant: the kernel class, where it is not the dtype's own: ``float8_block``, ``float8_e4m3fn@vllm``.
+        fit: constants; by default the hardware's for the variant.
         weight_bits: bits of a weight where it is stored in fewer than ``dtype`` has, scales included.
         quantise: include the quantising of the activations where the class measured it.
     """
-    fit = fit or hardware.fit("gemm", dtype)
+    fit = fit or hardware.fit("gemm", variant or dtype)
     bits = bytes_of(8, dtype)
     weight = n * k * (bits if weight_bits is None else weight_bits) / 8
     out = m * n * out_bytes

@@ -64,6 +64,7 @@ def time_us(
     tp: Num = 1,
     dtype: str = "bfloat16",
     *,
+    variant: str | None = None,
     fit: Fit | None = None,
     routing: str = "balanced",
     gated: Any = True,
@@ -76,11 +77,12 @@ def time_us(
         hidden, inter, topk, experts: the layer's figures; ``inter`` is one expert's width before ``tp``.
         ep, tp: ranks the experts are spread over, and ranks that share one expert's width.
         dtype: what the arithmetic is done in.
-        fit: constants; by default the hardware's for ``("grouped_gemm", dtype)``.
+        variant: the kernel class, where it is not the dtype's own.
+        fit: constants; by default the hardware's for the variant.
         gated: three matrices an expert, or two.
         weight_bits: bits of a stored weight where that is fewer than ``dtype`` has, scales included.
     """
-    fit = fit or hardware.fit("grouped_gemm", dtype)
+    fit = fit or hardware.fit("grouped_gemm", variant or dtype)
     spread = load(tokens, topk, experts, ep, routing, fit.get("excess", 1.0))
     bits = bytes_of(8, dtype)
     width = inter / tp
