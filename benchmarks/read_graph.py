@@ -2,7 +2,7 @@
 
     python benchmarks/read_graph.py ARCHIVE.pt2 [--nodes 17000] [--write OUT.pt2]
 
-prints the JSON's size, the nodes' number, and seconds of CPU for unzipping, parsing and building, best of five.
+prints the JSON's size, the number of nodes, and seconds of CPU for each stage, best of five.
 """
 
 from __future__ import annotations
