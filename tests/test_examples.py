@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import layoutcheck
+
 EXPORTS = ("glm5_two_layers", "shared_expert_right", "shared_expert_right_rank1", "shared_expert_fault")
 
 
@@ -27,6 +29,37 @@ def test_exports_are_small_and_hold_no_weights_and_no_machine(name: str, repo_ro
     assert "site-packages" not in text
     targets = {node["target"] for node in json.loads(text)["graph_module"]["graph"]["nodes"]}
     assert any("_c10d_functional" in target for target in targets) is (name != "glm5_two_layers")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("glm5_two_layers",),
+        ("shared_expert_right",),
+        ("shared_expert_right_rank1",),
+        ("shared_expert_right", "shared_expert_right_rank1"),
+    ],
+)
+def test_exports_without_a_fault_are_clean(names: tuple[str, ...], repo_root: Path) -> None:
+    graph, *others = [layoutcheck.load(repo_root / "examples" / "exports" / f"{name}.pt2") for name in names]
+    report = layoutcheck.check(graph, others=others)
+    assert [(finding.code, finding.node) for finding in report.findings] == []
+    assert report.statistics.nodes == len(graph.nodes)
+    assert report.statistics.defaulted == 0
+
+
+def test_the_fault_is_found_at_the_all_reduce_of_each_layer(repo_root: Path) -> None:
+    report = layoutcheck.check(repo_root / "examples" / "exports" / "shared_expert_fault.pt2")
+    assert [(finding.code, finding.node) for finding in report.findings] == [
+        ("LC203", "all_reduce"),
+        ("LC203", "all_reduce_1"),
+    ]
+    for finding in report.findings:
+        assert finding.location is not None
+        source = (repo_root / finding.location.file).read_text().splitlines()[finding.location.line - 1]
+        assert "all_reduce(y)" in source
+        assert finding.module.endswith("mlp.shared")
+        assert len(finding.fixes) == 2 and all(fix.verified for fix in finding.fixes)
 
 
 class Ranks:

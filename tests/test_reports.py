@@ -17,7 +17,7 @@ from layoutcheck.findings import Evidence, Finding, Fix, Operand, Place, Report,
 from layoutcheck.reports import FORMATS, render
 from layoutcheck.reports.github import escape_data, escape_property
 from layoutcheck.reports.places import relative_path, uri
-from layoutcheck.reports.wording import summary
+from layoutcheck.reports.wording import price, summary
 
 SLICED = Finding(
     code="LC102",
@@ -225,6 +225,19 @@ def test_a_rule_to_paste_keeps_its_lines() -> None:
         "         my.op(x)",
         "             elementwise",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fix", "said"),
+    [
+        (Fix("f"), "0 bytes"),
+        (Fix("f", "2*T*h"), "+ 2*T*h bytes"),
+        (Fix("f", "-2*T", 3), "- 2*T bytes, x 3"),
+        (Fix("f", "0", 2), "0 bytes, x 2"),
+    ],
+)
+def test_price(fix: Fix, said: str) -> None:
+    assert price(fix) == said
 
 
 def test_many_consequences_are_counted_by_code() -> None:

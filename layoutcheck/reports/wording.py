@@ -31,8 +31,14 @@ def printable_lines(text: str) -> str:
 
 
 def price(fix: Fix) -> str:
-    """Return what a repair costs in wire bytes on a rank, such as ``+ 2*T*h bytes, x 78``."""
-    cost = "0 bytes" if fix.bytes in ("", "0") else f"+ {fix.bytes} bytes"
+    """Return what a repair costs in wire bytes on a rank, such as ``+ 2*T*h bytes, x 78``; what it saves
+    has a minus sign."""
+    if fix.bytes in ("", "0"):
+        cost = "0 bytes"
+    elif fix.bytes.startswith("-"):
+        cost = f"- {fix.bytes[1:].lstrip()} bytes"
+    else:
+        cost = f"+ {fix.bytes} bytes"
     return printable(cost if fix.times == 1 else f"{cost}, x {fix.times}")
 
 
