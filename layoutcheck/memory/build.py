@@ -102,6 +102,7 @@ def loading_peak(ledger: Ledger, templates: list[Template], plan: Plan) -> int:
         ),
         default=0,
     )
+    # per layer, since originals are freed layer by layer
     derived_layer = sum(evaluate(t.per_layer, ledger.symbols) for t in templates if t.category == "derived")
     derived = ledger.total(["derived"])
     loaded = ledger.static - derived + ledger.total(state="load")

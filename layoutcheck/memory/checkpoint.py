@@ -81,7 +81,7 @@ def checkpoint_ledger(
             "a checkpoint's ledger knows no distributed or gathered weights; use its config.json"
         )
     engine = load_engine(plan.engine)
-    derived = [entry for entry in engine.values.get("derived", ()) if plan.derived]
+    derived = engine.entries("derived", plan.modes, config) if plan.derived else []
     whole = engine.rules("whole", plan.modes, config) + [(p, "asked for") for p in plan.whole]
     mtp = bool(engine.values.get("mtp")) if plan.mtp is None else plan.mtp
     ledger = Ledger(f"{config.name} (checkpoint), {plan}", plan.rank, symbols_of(config, plan))
@@ -93,7 +93,10 @@ def checkpoint_ledger(
         split = _split(group, plan, engine.values, whole)
         if split == "whole" and not is_listed(group.module) and len(group.shape) > 1:
             unknown.append(group.path)
-        freed = any(e["original"] == "freed" and fnmatchcase(group.path, e["of"]) for e in derived)
+        freed = any(
+            e["original"] == "freed" and "scheme" not in e and fnmatchcase(group.path, e["of"])
+            for e in derived
+        )
         _add(ledger, config, plan, group, len(layers), split, "load" if freed else "resident")
         if quantisation is not None and group.param in ("weight", "weight_packed") and len(group.shape) == 2:
             _add_loaded(ledger, config, plan, group, layers, split, quantisation)

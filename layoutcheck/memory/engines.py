@@ -50,8 +50,8 @@ class Engine:
         """Return the names of the modes that can be switched on."""
         return sorted(self.values.get("modes", {}))
 
-    def rules(self, key: str, modes: tuple[str, ...], config: ModelConfig) -> list[tuple[str, str]]:
-        """Return (pattern, why) of a list such as ``whole``, with those of the modes that are on.
+    def entries(self, key: str, modes: tuple[str, ...], config: ModelConfig) -> list[Mapping[str, Any]]:
+        """Return the entries of a list such as ``derived``, with those of the modes that are on.
 
         Raises:
             InputError: a mode is not known, or the model lacks the structure it needs.
@@ -64,8 +64,18 @@ class Engine:
                 raise InputError(f"{self.name} has no mode {mode!r}; known: {known}")
             if not applies(entry, config):
                 raise InputError(f"mode {mode} needs a model with {' and '.join(entry['needs'])}")
+            if clash := set(entry.get("excludes", ())) & set(modes):
+                raise InputError(f"{self.name} has no {mode} together with {sorted(clash)[0]}")
             found += [r for r in entry.get(key, ()) if applies(r, config)]
-        return [(r["match"], r.get("why", "")) for r in found]
+        return found
+
+    def rules(self, key: str, modes: tuple[str, ...], config: ModelConfig) -> list[tuple[str, str]]:
+        """Return (pattern, why) of a list such as ``whole``, with those of the modes that are on.
+
+        Raises:
+            InputError: as in ``entries``.
+        """
+        return [(r["match"], r.get("why", "")) for r in self.entries(key, modes, config)]
 
     def fused_into(self, module: str) -> str | None:
         """Return the fused module that a module is a part of, if the engine fuses it."""

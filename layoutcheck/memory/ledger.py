@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from layoutcheck.errors import InputError
 from layoutcheck.memory.formula import evaluate, tidy
+from layoutcheck.memory.liveness import Peak
 
 #: The categories, in the order in which they are reported.
 CATEGORIES = {
@@ -142,6 +144,24 @@ class Ledger:
             "lines": [line.record() for line in self.lines],
             "notes": list(self.notes),
         }
+
+
+def add_activations(ledger: Ledger, peak: Peak, formula: str | None = None) -> Line:
+    """Add the peak of live activations; ``formula`` is its sum over what is alive, if known.
+
+    Raises:
+        InputError: the formula does not give the peak.
+    """
+    line = ledger.add(
+        "activations",
+        "peak of live activations",
+        formula or str(peak.bytes),
+        tensors=tuple(name for name, _ in peak.live),
+        note=f"at step {'/'.join(map(str, peak.path))}",
+    )
+    if line.bytes != peak.bytes:
+        raise InputError(f"the formula gives {line.bytes} bytes, the peak has {peak.bytes}", where=formula)
+    return line
 
 
 def difference(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:

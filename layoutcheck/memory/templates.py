@@ -78,6 +78,7 @@ class Builder:
         self.whole = self.engine.rules("whole", plan.modes, config) + [(p, "asked for") for p in plan.whole]
         self.float = self.engine.rules("float", plan.modes, config)
         self.uniform = quantisation.uniform and not any(re.search(r"\d", p) for p, _ in self.float)
+        self.derived = self.engine.entries("derived", plan.modes, config) if plan.derived else []
         self.companions = plan.companions or str(self.values["companions"])
         self.mtp = bool(self.values.get("mtp")) if plan.mtp is None else plan.mtp
         self.notes: list[str] = []
@@ -161,16 +162,22 @@ class Builder:
     # ---- the lines of a module ------------------------------------------------------------------------
 
     def _module(self, module: _Module) -> Iterator[Template]:
-        derived = [d for d in self.values.get("derived", ()) if fnmatchcase(module.first.path, d["of"])]
-        derived = derived if self.plan.derived else []
-        freed = bool(derived) and all(d["original"] == "freed" for d in derived)
+        derived = [d for d in self.derived if self._makes(d, module)]
+        freed = {name for d in derived if d["original"] == "freed" for name in d.get("frees", ("*",))}
         if module.first.inp is None:
             yield self._vector(module)
             return
         for companion in module.scheme.companions(module.first.expert):
-            yield from self._companion(module, companion, "load" if freed else "resident")
+            gone = companion.name in freed or "*" in freed
+            yield from self._companion(module, companion, "load" if gone else "resident")
         for entry in derived:
             yield self._derived(module, entry)
+
+    @staticmethod
+    def _makes(entry: Any, module: _Module) -> bool:
+        """Whether a derived weight is made from a module: by its path, and its scheme where one is named."""
+        wanted = entry.get("scheme", module.scheme.name)
+        return fnmatchcase(module.first.path, entry["of"]) and bool(wanted == module.scheme.name)
 
     def _vector(self, module: _Module) -> Template:
         weight = module.first

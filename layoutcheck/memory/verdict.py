@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from layoutcheck.errors import InputError
@@ -102,6 +102,21 @@ def verdict(
         sequences,
         options,
     )
+
+
+def largest_tokens(bytes_at: Callable[[int], int], budget: int, most: int = 1 << 30) -> int:
+    """Return the largest T with ``bytes_at(T) <= budget``, 0 if there is none.
+
+    ``bytes_at`` (say, a liveness peak as a function of the tokens of a step) must not fall as T grows.
+    """
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if bytes_at(middle) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _options(config: ModelConfig, plan: Plan, quantisation: Quantisation | None) -> Iterator[Option]:

@@ -82,7 +82,9 @@ def read_json(path: Path, largest: int = _LARGEST_FILE) -> dict[str, Any]:
     try:
         size = path.stat().st_size
         if size > largest:
-            raise InputError(f"the file has {size} bytes, more than the {largest} that are read", where=str(path))
+            raise InputError(
+                f"the file has {size} bytes, more than the {largest} that are read", where=str(path)
+            )
         loaded = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_no_duplicates)
     except InputError as error:
         raise InputError(error.message, where=str(path)) from None

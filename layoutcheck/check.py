@@ -1,0 +1,65 @@
+"""Checking a graph: type it, find what is wrong, find what would repair it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layoutcheck.findings import Report
+from layoutcheck.graph import Graph
+from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.diagnose import diagnose
+
+
+def check(
+    graph: Graph | str | Path,
+    *,
+    groups: dict[str, Any] | None = None,
+    rank: int | None = None,
+    world: int | None = None,
+    tokens: Sequence[tuple[str, int]] = (),
+    layouts: dict[str, str] | None = None,
+    assumptions: Sequence[str] = (),
+    rules: Sequence[str | Path] = (),
+    plan: str | Path | None = None,
+    trust: dict[str, str] | None = None,
+    others: Sequence[Graph] = (),
+) -> Report:
+    """Type every tensor of an exported graph and say what is wrong.
+
+    Args:
+        graph: a graph, or the path of a `.pt2` archive or a graph in JSON.
+        groups: sizes of groups by name, as in `{"tp": 16}`; a size may be a symbol's name.
+        rank: the exporting rank, where the graph does not say it.
+        world: number of ranks altogether.
+        tokens: token axes of inputs, `(name, axis)`.
+        layouts: declared layouts of inputs as text, `{"x": "[T/4@tp, 64]"}`.
+        assumptions: what is known of sizes, `"T % 4 == 0"`.
+        rules: folders of further op rules.
+        plan: a file of weight layouts by name pattern.
+        trust: boundaries whose shape-only reading is accepted, `{"moe.shared": "shape-only"}`.
+        others: exports of the same program from other ranks.
+
+    Returns:
+        The report; `report.layout_of(name)` gives the layout of a value.
+
+    Raises:
+        InputError: the graph or an option is malformed.
+    """
+    started = time.process_time()
+    analysis: Analysis = analyse(
+        graph,
+        groups=groups or {},
+        rank=rank,
+        world=world,
+        tokens=list(tokens),
+        layouts=layouts or {},
+        assumptions=list(assumptions),
+        rules=list(rules),
+        plan=plan,
+        trust=trust or {},
+        others=list(others),
+    )
+    return diagnose(analysis, started)

@@ -1,0 +1,1 @@
+"""Inference: a layout for every value, and what stands against it."""

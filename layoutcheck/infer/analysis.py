@@ -1,0 +1,98 @@
+"""From a graph and options to a solved typing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from layoutcheck.graph import Graph
+from layoutcheck.infer.call import Context
+from layoutcheck.infer.groups import find_mesh
+from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
+from layoutcheck.infer.solve import Solution, Solver
+from layoutcheck.mesh import Group, Mesh
+from layoutcheck.program import Program, build_program
+from layoutcheck.rules.rulebook import RuleBook
+from layoutcheck.symbols import Assumptions
+
+
+@attrs.define
+class Analysis:
+    """A solved program with what it was solved from and the seconds that each stage took."""
+
+    graph: Graph
+    program: Program
+    mesh: Mesh
+    plan: InputPlan
+    solver: Solver
+    solution: Solution
+    stages: dict[str, float]
+    trust: dict[str, str]
+    path: str
+    uses: dict[int, list[tuple[int, int]]]
+
+
+def analyse(
+    graph: Graph | str | Path,
+    *,
+    groups: dict[str, Any],
+    rank: int | None,
+    world: int | None,
+    tokens: list[tuple[str, int]],
+    layouts: dict[str, str],
+    assumptions: list[str],
+    rules: list[str | Path],
+    plan: str | Path | None,
+    trust: dict[str, str],
+    others: list[Graph],
+) -> Analysis:
+    """Read, flatten and solve a graph."""
+    stages: dict[str, float] = {}
+
+    def lap(name: str, since: float) -> float:
+        now = time.process_time()
+        stages[name] = stages.get(name, 0.0) + now - since
+        return now
+
+    at = time.process_time()
+    path = ""
+    if not isinstance(graph, Graph):
+        from layoutcheck.readers import load
+
+        path = str(graph)
+        graph = load(graph)
+    at = lap("read", at)
+    book = RuleBook.load([Path(r) for r in rules])
+    at = lap("rules", at)
+    assumed = Assumptions(assumptions, graph.ranges)
+    if assumptions:
+        from layoutcheck.infer.assume import assume
+
+        graph = assume(graph, assumed)
+    program = build_program(graph, book)
+    at = lap("build", at)
+    mesh = find_mesh(program, groups, rank, world)
+    uses = _uses(program)
+    plan_ = plan_inputs(program, mesh, tokens, layouts, uses)
+    ctx = Context(mesh, assumed.bounds, frozenset(trust), _group_finder(mesh))
+    solver = Solver(program, ctx, plan_)
+    solution = solver.solve()
+    lap("infer", at)
+    return Analysis(graph, program, mesh, plan_, solver, solution, stages, trust, path, uses)
+
+
+def _group_finder(mesh: Mesh) -> Any:
+    def group_of(low: Any, length: Any) -> Group | None:
+        """The group whose rank selects a chunk `low .. low + length` of a vocabulary."""
+        for group in sorted({*mesh.groups.values(), *mesh.by_ranks.values()}, key=lambda g: len(g.axes)):
+            if not group.axes or set(group.axes) & mesh.quotient:
+                continue
+            number = mesh.rank_in(group)
+            if number is None or (isinstance(low, int) and isinstance(length, int) and low == number * length):
+                return group
+        return None
+
+    return group_of

@@ -1,0 +1,329 @@
+"""From issues to findings: roots, what follows from them, repairs and the path to the first divergence.
+
+A repair is a changed operand (sliced, gathered, reduced, padded) or a dropped collective. A candidate is tried by answering
+the call with what its rule says on the repaired operand and running the pass again; the one that leaves the fewest errors is
+kept while the search goes on. What an earlier repair makes go away follows from it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import attrs
+
+from layoutcheck.findings import CODES, Evidence, Finding, Fix, Operand, Place, Report, Severity, Statistics
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.boundary import boundary_issues
+from layoutcheck.infer.call import Issue, Result
+from layoutcheck.infer.path import path_to
+from layoutcheck.infer.repair import Candidate, candidates
+from layoutcheck.infer.run import Key, Typing
+from layoutcheck.infer.solve import Solution
+from layoutcheck.infer.stale import stale_shapes
+from layoutcheck.layouts import Layout, render
+
+MAX_ROOTS = 400
+MAX_TRIALS = 240
+
+Entry = tuple[int, Key, Issue]
+
+
+def is_error(issue: Issue) -> bool:
+    """Whether an issue's code is of severity error."""
+    return CODES[issue.code].severity is Severity.ERROR
+
+
+def diagnose(analysis: Analysis, started: float) -> Report:
+    """All findings of a solved program."""
+    at = time.process_time()
+    solution = analysis.solution
+    found = [*solution.issues, *boundary_issues(analysis, solution.typing)]
+    errors = [e for e in found if is_error(e[2])]
+    warnings = [e for e in found if not is_error(e[2])]
+    roots, followers = _roots(analysis, errors)
+    findings = [_finding(analysis, solution.typing, root, fixes, followers.get(id(root[2]), ())) for root, fixes in roots]
+    findings += [_finding(analysis, solution.typing, entry, (), ()) for entry in _unique(warnings)]
+    findings += stale_shapes(analysis)
+    stages = dict(analysis.stages)
+    stages["diagnose"] = time.process_time() - at
+    stages["total"] = time.process_time() - started
+    return Report(
+        findings=tuple(findings),
+        statistics=_statistics(analysis, stages),
+        graph_path=analysis.path,
+        inferred=_inferred(analysis),
+        layout_lookup=_lookup(analysis),
+    )
+
+
+def _unique(entries: list[Entry]) -> list[Entry]:
+    seen = set()
+    out = []
+    for k, key, issue in entries:
+        mark = (k, issue.code, issue.text)
+        if mark not in seen:
+            seen.add(mark)
+            out.append((k, key, issue))
+    return out
+
+
+def _first_per_call(entries: list[Entry]) -> list[Entry]:
+    seen: set[int] = set()
+    out = []
+    for entry in sorted(entries, key=lambda e: e[0]):
+        if entry[0] not in seen:
+            seen.add(entry[0])
+            out.append(entry)
+    return out
+
+
+def _roots(
+    analysis: Analysis, errors: list[Entry]
+) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], dict[int, tuple[tuple[str, str], ...]]]:
+    """Root causes with their fixes, and per root what follows from it."""
+    if not errors:
+        return [], {}
+    solver = analysis.solver
+    solver.patched = {}
+    roots: list[tuple[Entry, tuple[Fix, ...]]] = []
+    handled: dict[Key, tuple[Fix, ...]] = {}
+    standing = _first_per_call(errors)
+    trials = 0
+    taken: set[int] = set()
+    while standing and len(roots) < MAX_ROOTS:
+        k, key, issue = standing[0]
+        if k in taken:
+            standing = standing[1:]
+            continue
+        options = candidates(analysis, solver.patched, k, key, issue)
+        best: Candidate | None = None
+        best_left: list[Entry] | None = None
+        verified: list[Candidate] = []
+        for option in options:
+            trials += 1
+            if trials > MAX_TRIALS and best is not None:
+                break
+            left = _retry(analysis, option.patches)
+            if any(e[1] == key and e[0] == k for e in left):
+                continue
+            verified.append(option)
+            if best_left is None or len(left) < len(best_left):
+                best, best_left = option, left
+        alike = [e for e in standing if e[1] == key and e[2].code == issue.code]
+        fixes = tuple(o.fix(True) for o in sorted(verified, key=lambda o: o is not best))
+        if best is None:
+            # Nothing repairs it locally: go on as the rule recovered, without the complaint.
+            silent = {key: _silenced(analysis, key)}
+            solver.patched.update(silent)
+            left = _errors_now(analysis)
+        else:
+            solver.patched.update(best.patches)
+            assert best_left is not None
+            left = best_left
+        handled[key] = fixes
+        for entry in alike:
+            taken.add(entry[0])
+            roots.append((entry, fixes))
+        standing = [e for e in _first_per_call(left) if e[0] not in taken]
+    solver.patched = {}
+    root_calls = {entry[0] for entry, _ in roots}
+    return _attribute(analysis, roots, [e for e in errors if e[0] not in root_calls])
+
+
+def _retry(analysis: Analysis, patches: dict[Key, Result]) -> list[Entry]:
+    solver = analysis.solver
+    before = solver.patched
+    solver.patched = {**before, **patches}
+    left = _errors_now(analysis)
+    solver.patched = before
+    return left
+
+
+def _errors_now(analysis: Analysis) -> list[Entry]:
+    solution = _resolve(analysis)
+    found = [*solution.issues, *boundary_issues(analysis, solution.typing)]
+    return [e for e in found if is_error(e[2])]
+
+
+def _resolve(analysis: Analysis) -> Solution:
+    """Type again with the patches, keeping what was learned of inputs."""
+    return analysis.solver.solve(siblings=False)
+
+
+def _silenced(analysis: Analysis, key: Key) -> Result:
+    known = analysis.solver.patched.get(key) or analysis.solver.memo.get(key)
+    if known is None:
+        return Result(())
+    return Result(known.outs, (), (), known.mutated)
+
+
+def _attribute(
+    analysis: Analysis, roots: list[tuple[Entry, tuple[Fix, ...]]], rest: list[Entry]
+) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], dict[int, tuple[tuple[str, str], ...]]]:
+    """Count the errors that repairs made go away under the nearest root that they depend on."""
+    p = analysis.program
+    roots.sort(key=lambda r: r[0][0])
+    reached: dict[int, int] = {}
+    starts = {entry[0]: id(entry[2]) for entry, _ in roots}
+    owner: list[int] = [0] * p.n_values
+    call_owner: dict[int, int] = {}
+    for k in range(len(p.kind)):
+        mine = starts.get(k, 0)
+        if not mine:
+            for v in p.inputs[k]:
+                if owner[v]:
+                    mine = owner[v]
+        if mine:
+            call_owner[k] = mine
+            for v in range(p.first[k], p.first[k] + p.outs[k]):
+                owner[v] = mine
+    followers: dict[int, list[tuple[str, str]]] = {}
+    default = id(roots[0][0][2]) if roots else 0
+    for k, _, issue in _unique(rest):
+        followers.setdefault(call_owner.get(k, default), []).append((issue.code, p.nodes[k].name))
+    del reached
+    return roots, {root: tuple(found) for root, found in followers.items()}
+
+
+def _finding(
+    analysis: Analysis,
+    typing: Typing,
+    entry: Entry,
+    fixes: tuple[Fix, ...],
+    followers: tuple[tuple[str, str], ...],
+) -> Finding:
+    k, key, issue = entry
+    p = analysis.program
+    node = p.nodes[k]
+    names = analysis.mesh.names()
+    ins = p.inputs[k]
+    texts = [render(x, names) if isinstance(x, Layout) else str(x) for x in key[1:]]
+    shown = []
+    for slot in issue.operands:
+        if 0 <= slot < len(ins):
+            value = ins[slot]
+            source = p.nodes[p.value_call[value]].name
+            shown.append(Operand(p.name_of(value), slot, texts[slot] if slot < len(texts) else "", source))
+    message = issue.text
+    for i, slot in enumerate(issue.operands):
+        if slot < len(texts):
+            message = message.replace(f"{{{i}}}", texts[slot])
+    location = None
+    if node.location is not None:
+        location = Place(node.location.file, node.location.line, node.location.function or "")
+    trusted = _trusted(analysis, issue)
+    return Finding(
+        code=issue.code,
+        node=_node_name(analysis, k),
+        message=message,
+        severity=Severity.WARNING if trusted else CODES[issue.code].severity,
+        module=node.module or "",
+        location=location,
+        operands=tuple(shown),
+        path=path_to(analysis, typing, k, issue),
+        fixes=fixes or _rule_fix(analysis, k, issue),
+        consequences=followers,
+        operand=issue.operands[-1] if issue.operands else None,
+        graph=analysis.path,
+    )
+
+
+def _node_name(analysis: Analysis, k: int) -> str:
+    return analysis.program.nodes[k].name
+
+
+def _trusted(analysis: Analysis, issue: Issue) -> bool:
+    """`--trust ROLE=shape-only` accepts a shape-only reading of a mixed sum, for good, as a warning."""
+    return issue.code == "LC203" and "shape-only" in analysis.trust.values()
+
+
+def _rule_fix(analysis: Analysis, k: int, issue: Issue) -> tuple[Fix, ...]:
+    if issue.code != "LC901":
+        return ()
+    from layoutcheck.infer.solve import recorded_meta
+    from layoutcheck.rules.rulebook import suggestion
+
+    p = analysis.program
+    instance = p.instances[p.op[k]]
+    shapes: list[Any] = []
+    for v in p.inputs[k]:
+        of = analysis.solution.typing.types[v]
+        shapes.append(of.shape if isinstance(of, Layout) else None)
+    for v in range(p.first[k], p.first[k] + p.outs[k]):
+        meta = recorded_meta(p, v)
+        shapes.append(meta.shape if meta is not None else None)
+    text = suggestion(instance.target, len(p.inputs[k]), shapes)
+    return (Fix(f"add a rule to a folder and pass it with --rules:\n{text}", "0", 1, False),)
+
+
+def _statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:
+    p = analysis.program
+    solution = analysis.solution
+    declared = sum(1 for v in analysis.plan.declared)
+    inferred = sum(1 for v, cuts in solution.cuts.items() if cuts)
+    defaulted = 0
+    from layoutcheck.program import PLACEHOLDER, UNKNOWN
+
+    for k, kind in enumerate(p.kind):
+        if kind == UNKNOWN:
+            defaulted += p.outs[k]
+        elif kind == PLACEHOLDER:
+            v = p.first[k]
+            if v in analysis.plan.declared or solution.cuts.get(v):
+                continue
+            of = solution.typing.types[v]
+            if isinstance(of, Layout) and any(f.domain.kind == "variable" for a in of.axes for f in a) and analysis.plan.roles.get(v) == "activation":
+                defaulted += 1
+    values = p.n_values
+    return Statistics(
+        nodes=len(analysis.graph.nodes),
+        values=values,
+        derived=values - declared - inferred - defaulted,
+        declared=declared,
+        inferred=inferred,
+        defaulted=defaulted,
+        seconds=stages,
+        notes=(f"{solution.passes} passes", f"{len(p.instances)} distinct calls of {len(p.nodes)}"),
+    )
+
+
+def _inferred(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    names = analysis.mesh.names()
+    out = []
+    p = analysis.program
+    for value in sorted(v for v, cuts in analysis.solution.cuts.items() if cuts):
+        of = analysis.solution.typing.types[value]
+        if isinstance(of, Layout):
+            why = " (as in layers like it)" if value in analysis.solution.alike else ""
+            node = p.nodes[p.value_call[value]].name
+            spec = analysis.graph.inputs.get(node)
+            out.append((spec.fqn if spec is not None and spec.fqn else node, render(of, names) + why))
+    return tuple(out)
+
+
+def _lookup(analysis: Analysis) -> Any:
+    p, types = analysis.program, analysis.solution.typing.types
+
+    def layout_of(name: str) -> Any:
+        value = p.by_name.get(name)
+        if value is None:
+            spec = next((n for n, s in analysis.graph.inputs.items() if s.fqn == name), None)
+            value = p.by_name.get(spec) if spec is not None else None
+        if value is None:
+            raise KeyError(name)
+        return types[value]
+
+    return layout_of
+
+
+def evidence_of(analysis: Analysis, value: int) -> Evidence:
+    """How a value's layout came to be known."""
+    if value in analysis.plan.declared:
+        return Evidence.DECLARED
+    if analysis.solution.cuts.get(value):
+        return Evidence.INFERRED
+    return Evidence.DERIVED
+
+
+evolve = attrs.evolve

@@ -1,0 +1,416 @@
+"""Factor rules: how factors run through matmuls, norms, attention (`self: t k, mat2: k n -> t n`).
+
+Labels are bound to operand axes, compared across operands, and laid out on the outputs. A label that no output has is summed over:
+where a group cuts it, the output is a pending sum over that group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.domains import Factor, feature, is_token_like
+from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.compare import compare_axes, strength
+from layoutcheck.infer.elementwise import promote
+from layoutcheck.infer.regroup import regroup
+from layoutcheck.infer.states import join_bound, join_partial
+from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout
+from layoutcheck.rules.types import Any as AnyAxis
+from layoutcheck.rules.types import Axis as LabelAxis
+from layoutcheck.rules.types import Label, OperandPattern, Pattern, Unit, Variadic
+from layoutcheck.symbols import Size, divide_exact
+
+
+@attrs.define
+class Occurrence:
+    """A label met on an operand: which slot, its (possibly refined) layout and the axis there.
+
+    `inner` is the number of elements to the right of it in the operand's own axis `source`.
+    """
+
+    slot: int
+    of: Layout
+    axis: int
+    source: int
+    inner: Size
+    whole: bool
+
+
+@attrs.define
+class Matching:
+    """All labels of a call with their occurrences; the variadic label holds one list per axis, from the right."""
+
+    labels: dict[str, list[Occurrence]] = attrs.field(factory=dict)
+    variadic: dict[str, list[list[Occurrence]]] = attrs.field(factory=dict)
+    matched: list[tuple[str, int, Layout]] = attrs.field(factory=list)
+    misfit: list[tuple[int, str]] = attrs.field(factory=list)
+    ignored: set[int] = attrs.field(factory=set)
+
+
+def match(call: Call) -> Matching:
+    """Bind the labels of a factor rule to the axes of the call's operands."""
+    found = Matching()
+    sizes: dict[str, Size] = {}
+    todo: list[tuple[int, Layout, Pattern]] = []
+    for operand in call.rule.operands:
+        for label_name, param in operand.sizes.items():
+            given = call.fill(call.params.get(param))
+            if given is not None and not isinstance(given, (bool, float, str, Layout, list)):
+                sizes.setdefault(label_name, given)
+        for slot, of in _operands_of(call, operand):
+            found.matched.append((operand.param, slot, of))
+            pattern = operand.pattern
+            if any(isinstance(x, AnyAxis) or (isinstance(x, Variadic) and x.label.name == "*") for x in pattern.axes):
+                found.ignored.add(slot)
+            fitted = _fit_rank(of, pattern)
+            if fitted is None:
+                found.misfit.append((slot, _pattern_text(pattern)))
+                continue
+            todo.append((slot, fitted, pattern))
+    for slot, of, pattern in todo:
+        for axis, item in _aligned(of, pattern):
+            if isinstance(item, LabelAxis) and len(item.labels) == 1:
+                sizes.setdefault(item.labels[0].name, extent_of(of.axes[axis]))
+    for slot, of, pattern in todo:
+        _bind(call, found, slot, of, pattern, sizes)
+    return found
+
+
+def _operands_of(call: Call, operand: OperandPattern) -> list[tuple[int, Layout]]:
+    raw = call.params.get(operand.param)
+    if raw is None:
+        return []
+    values = raw if isinstance(raw, (list, tuple)) else [raw]
+    out = []
+    for value in values:
+        slot = getattr(value, "slot", -1)
+        of = call.slots[slot] if slot >= 0 else None
+        if isinstance(of, Layout):
+            out.append((slot, of))
+    return out
+
+
+def _has_variadic(pattern: Pattern) -> bool:
+    return bool(pattern.axes) and isinstance(pattern.axes[0], Variadic)
+
+
+def _fit_rank(of: Layout, pattern: Pattern) -> Layout | None:
+    """The layout with leading unit axes dropped or added so that it has the pattern's rank (batches of one are elided)."""
+    wanted = len(pattern.axes)
+    if _has_variadic(pattern):
+        return of if of.rank >= wanted - 1 else None
+    if of.rank == wanted:
+        return of
+    axes = list(of.axes)
+    while len(axes) > wanted and axes and not axes[0]:
+        axes.pop(0)
+    while len(axes) < wanted:
+        axes.insert(0, ())
+    if len(axes) != wanted:
+        return None
+    return layout(of.dtype, tuple(axes), of.bound_map, of.partial, of.value)
+
+
+def _aligned(of: Layout, pattern: Pattern) -> list[tuple[int, Any]]:
+    items = pattern.axes
+    if _has_variadic(pattern):
+        lead = of.rank - (len(items) - 1)
+        return [(i, items[0]) for i in range(lead)] + [(lead + i, item) for i, item in enumerate(items[1:])]
+    return list(enumerate(items))
+
+
+def _bind(call: Call, found: Matching, slot: int, of: Layout, pattern: Pattern, sizes: dict[str, Size]) -> None:
+    variadic: list[Occurrence] = []
+    lead_label: Label | None = None
+    offset = 0
+    for axis, item in _aligned(of, pattern):
+        source = axis
+        axis += offset
+        if isinstance(item, Variadic):
+            if item.label.name == "*":
+                continue
+            lead_label = item.label
+            variadic.append(Occurrence(slot, of, axis, source, 1, item.label.whole))
+        elif isinstance(item, LabelAxis):
+            if len(item.labels) == 1:
+                label = item.labels[0]
+                found.labels.setdefault(label.name, []).append(Occurrence(slot, of, axis, source, 1, label.whole))
+            else:
+                refined = _refine(of, axis, item.labels, sizes)
+                if refined is None:
+                    found.misfit.append((slot, " ".join(x.name for x in item.labels)))
+                    continue
+                of, parts = refined
+                inner: Size = 1
+                for k in reversed(range(len(parts))):
+                    label = item.labels[k]
+                    found.labels.setdefault(label.name, []).append(
+                        Occurrence(slot, of, axis + k, source, inner, label.whole)
+                    )
+                    sizes.setdefault(label.name, parts[k])
+                    inner = inner * parts[k]
+                offset += len(parts) - 1
+        elif isinstance(item, (Unit, AnyAxis)):
+            continue
+    if lead_label is not None:
+        rows = found.variadic.setdefault(lead_label.name, [])
+        for depth, occurrence in enumerate(reversed(variadic)):
+            occurrence.of = of
+            while len(rows) <= depth:
+                rows.append([])
+            rows[depth].append(occurrence)
+
+
+def _refine(
+    of: Layout, axis: int, labels: tuple[Label, ...], sizes: dict[str, Size]
+) -> tuple[Layout, list[Size]] | None:
+    """Split one axis into the digits that `(h d)` names, sizes taken from where the labels stand alone."""
+    total = extent_of(of.axes[axis])
+    parts: list[Size | None] = [sizes.get(label.name) for label in labels]
+    unknown = [i for i, p in enumerate(parts) if p is None]
+    known: Size = 1
+    for p in parts:
+        if p is not None:
+            known = known * p
+    if len(unknown) > 1:
+        return None
+    if unknown:
+        rest = divide_exact(total, known)
+        if rest is None:
+            return None
+        parts[unknown[0]] = rest
+    elif known != total:
+        return None
+    exact = [p for p in parts if p is not None]
+    cuts = {m: list(fs) for m, fs in of.bound}
+    pieces = regroup(of.axes[axis], exact, cuts)
+    if pieces is None:
+        return None
+    axes = of.axes[:axis] + tuple(pieces) + of.axes[axis + 1 :]
+    return layout(of.dtype, axes, {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value), exact
+
+
+def _pattern_text(pattern: Pattern) -> str:
+    parts = []
+    for item in pattern.axes:
+        if isinstance(item, Variadic):
+            parts.append(item.label.name + "..")
+        elif isinstance(item, LabelAxis):
+            names = " ".join(x.name for x in item.labels)
+            parts.append(names if len(item.labels) == 1 else f"({names})")
+        else:
+            parts.append("1" if isinstance(item, Unit) else "*")
+    return " ".join(parts)
+
+
+@attrs.define
+class Chosen:
+    """A label's axis, and where operands disagree the occurrences that have it, in operand order."""
+
+    axis: Axis
+    rivals: list[Occurrence] = attrs.field(factory=list)
+
+
+def _choose(call: Call, occurrences: list[Occurrence], contraction: bool) -> Chosen:
+    """Compare all occurrences of a label; the axis that says most of its domain."""
+    present = [o for o in occurrences if o.of.axes[o.axis]]
+    if not present:
+        return Chosen(())
+    best = max(present, key=lambda o: strength(o.of.axes[o.axis]))
+    before = len(call.issues)
+    for other in present:
+        if other is not best:
+            _compare(call, best, other, contraction)
+    if len(call.issues) > before:
+        return Chosen(best.of.axes[best.axis], present)
+    return Chosen(best.of.axes[best.axis])
+
+
+def _compare(call: Call, best: Occurrence, other: Occurrence, contraction: bool) -> None:
+    before = len(call.wants)
+    compare_axes(call, (best.slot, best.of, best.axis), (other.slot, other.of, other.axis), contraction)
+    for k in range(before, len(call.wants)):
+        want = call.wants[k]
+        if want.kind == "cut":
+            o = best if want.slot == best.slot and want.axis == best.axis else other
+            call.wants[k] = attrs.evolve(want, axis=o.source, inner=want.inner * o.inner)
+
+
+def apply_factors(call: Call) -> Result:
+    """Apply the call's factor rule."""
+    rule = call.rule
+    found = match(call)
+    for slot, pattern in found.misfit:
+        call.issue("LC101", f"{{0}} does not have the axes `{pattern}`", slot)
+    on_output = {
+        label.name for out in rule.outputs if out.pattern is not None for label in out.pattern.labels()
+    }
+    must_be_whole = {
+        label.name for operand in rule.operands for label in operand.pattern.labels() if label.whole
+    }
+    axes: dict[str, Chosen] = {}
+    gone: dict[int, list[Factor]] = {}
+    for name, occurrences in found.labels.items():
+        contraction = name not in on_output
+        axes[name] = _choose(call, occurrences, contraction)
+        if name in must_be_whole:
+            _check_whole(call, occurrences)
+        elif contraction:
+            for o in occurrences:
+                for m, b in bound_on_axis(o.of, o.axis):
+                    mine = gone.setdefault(m, [])
+                    if b not in mine:
+                        mine.append(b)
+    rows: dict[str, list[Chosen]] = {}
+    for name, depths in found.variadic.items():
+        rows[name] = []
+        for occurrences in depths:
+            rows[name].append(_choose(call, occurrences, name not in on_output))
+            if name in must_be_whole:
+                _check_whole(call, occurrences)
+    operands = _refined_operands(call, found)
+    rivals = {o.slot for chosen in [*axes.values(), *[c for r in rows.values() for c in r]] for o in chosen.rivals}
+    joined = [o for o in operands if o[1] not in found.ignored]
+    settled = [o for o in joined if o[1] not in rivals]
+    bound = join_bound(call, joined if not rivals else settled)
+    summed: list[int] = []
+    for m, fs in gone.items():
+        kept = tuple(b for b in bound.get(m, ()) if b not in fs)
+        if kept != bound.get(m, ()):
+            summed.append(m)
+            if kept:
+                bound[m] = kept
+            else:
+                bound.pop(m, None)
+    linear, additive = rule.linear, rule.additive
+    partial = join_partial(call, [o for o in operands if o[0] not in rule.scales], linear, additive, bound, rule.addends, tuple(summed))
+    for m in summed:
+        if m in partial:
+            call.issue("LC201", f"a pending sum over {call.ctx.group((m,))} is summed over a shard of the same group", operands[0][1])
+    partial = tuple(sorted({*partial, *summed}))
+    _check_scales(call)
+    _check_whole_operands(call)
+    outs: list[Layout | None] = []
+    first_tensor = next((of for _, _, of in operands), None)
+    for k, pattern_out in enumerate(rule.outputs):
+        if pattern_out.kind == "none":
+            outs.append(None)
+            continue
+        if pattern_out.kind == "same":
+            outs.append(call.tensor(pattern_out.same_as or ""))
+            continue
+        assert pattern_out.pattern is not None
+        built: list[Axis] = []
+        for item in pattern_out.pattern.axes:
+            if isinstance(item, Variadic):
+                built.extend(_pick(c, k) for c in reversed(rows.get(item.label.name, [])))
+            elif isinstance(item, LabelAxis):
+                axis: Axis = ()
+                for label in item.labels:
+                    axis = axis + _label_axis(call, label.name, axes, pattern_out.new, k)
+                built.append(axis)
+            elif isinstance(item, Unit):
+                built.append(())
+            else:
+                built.append(())
+        word = k + _inserted(rule) if k else 0
+        dtype = call.dtype(promote([of for _, _, of in operands]) if first_tensor is not None else "float32", word)
+        outs.append(layout(dtype, tuple(built), _rival_bound(bound, joined, rivals, k), partial))
+    return call.result(*outs)
+
+
+def _inserted(rule: Any) -> int:
+    """Outputs that a quantisation puts behind output 0: the scale, and an offset."""
+    return sum(1 + ("offset" in options) for name, options in rule.then if name == "quantize")
+
+
+def _pick(chosen: Chosen, output: int) -> Axis:
+    """Where operands disagree, output i goes on with the i-th operand."""
+    if not chosen.rivals:
+        return chosen.axis
+    o = chosen.rivals[min(output, len(chosen.rivals) - 1)]
+    return o.of.axes[o.axis]
+
+
+def _rival_bound(
+    bound: dict[int, tuple[Factor, ...]], operands: list[tuple[str, int, Layout]], rivals: set[int], output: int
+) -> dict[int, tuple[Factor, ...]]:
+    if not rivals:
+        return bound
+    mine = [of for _, slot, of in operands if slot in rivals]
+    chosen = mine[min(output, len(mine) - 1)]
+    return {**bound, **chosen.bound_map}
+
+
+def _label_axis(call: Call, name: str, axes: dict[str, Chosen], new: Any, output: int) -> Axis:
+    if name in axes:
+        return _pick(axes[name], output)
+    if name in new:
+        size = call.fill(call.params.get(new[name]))
+        if size is None or isinstance(size, (bool, float, str)):
+            return ()
+        return (feature(size).whole,)
+    return ()
+
+
+def _refined_operands(call: Call, found: Matching) -> list[tuple[str, int, Layout]]:
+    """Operands with the layouts that refining composite axes gave them, so that bound factors agree with the labels'."""
+    latest: dict[int, Layout] = {}
+    for occurrences in found.labels.values():
+        for o in occurrences:
+            latest[o.slot] = o.of
+    named = {p for p, _, _ in found.matched}
+    out = [(p, s, latest.get(s, of)) for p, s, of in found.matched]
+    for p, s, of in call.tensors():
+        if p not in named and p in call.rule.scales:
+            data = call.slot(call.rule.scales[p])
+            out.append((p, s, _beside(of, latest.get(data) or call.tensor(call.rule.scales[p]))))
+    return out
+
+
+def _beside(scale: Layout, data: Layout | None) -> Layout:
+    """A scale's layout with its shard named as its codes' shard is now (views rename digits of features)."""
+    if data is None or not scale.bound:
+        return scale
+    return layout(scale.dtype, scale.axes, {m: data.bound_map.get(m, fs) for m, fs in scale.bound}, scale.partial)
+
+
+def _check_whole(call: Call, occurrences: list[Occurrence]) -> None:
+    for o in occurrences:
+        cuts = bound_on_axis(o.of, o.axis)
+        if cuts:
+            group = call.ctx.group(tuple(m for m, _ in cuts))
+            what = "tokens" if is_token_like(cuts[0][1].domain) else "features"
+            call.issue("LC106", f"needs all {what} of this axis, {{0}} is sharded over {group} there", o.slot)
+
+
+def _check_whole_operands(call: Call) -> None:
+    for param in sorted(call.rule.whole):
+        slot, of = call.slot(param), call.tensor(param)
+        if of is None:
+            continue
+        for m, fs in of.bound:
+            if any(is_token_like(b.domain) for b in fs) and m not in call.ctx.mesh.quotient:
+                call.issue("LC106", f"reads all of it, but {{0}} holds one rank's part over {call.ctx.group((m,))}", slot)
+                break
+
+
+def _check_scales(call: Call) -> None:
+    """A quantised value's scale has its codes' layout: a scale of a shard fits only the shard's own codes."""
+    for scale, data in call.rule.scales.items():
+        s, d = call.tensor(scale), call.tensor(data)
+        if s is None or d is None:
+            continue
+        for m, fs in s.bound:
+            for b in fs:
+                if b not in d.bound_map.get(m, ()) and is_token_like(b.domain):
+                    call.issue(
+                        "LC101",
+                        f"the scale {{0}} was taken on one rank's share over {call.ctx.group((m,))}, its codes {{1}} were not",
+                        call.slot(scale),
+                        call.slot(data),
+                    )
+                    break
+

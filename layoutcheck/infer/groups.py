@@ -1,0 +1,105 @@
+"""Which groups a program communicates over: rank lists, torch's group names, declared sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutcheck.errors import InputError
+from layoutcheck.mesh import Mesh, build_mesh
+from layoutcheck.program import Program
+from layoutcheck.size_text import parse_size
+from layoutcheck.symbols import Size
+
+_SHARING = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
+_CONFIG = (("tp_size", "tp"), ("dp_size", "dp"), ("cp_size", "cp"), ("ep_size", "ep"))
+
+
+def _options(instance: Any) -> list[tuple[str, dict[str, str]]]:
+    rule = instance.rule
+    out = []
+    if rule is not None:
+        if rule.code:
+            out.append((rule.code, dict(rule.options)))
+        out.extend((name, dict(options)) for name, options in rule.then)
+    return out
+
+
+def find_mesh(
+    p: Program, groups: dict[str, Any], rank: int | None, world: int | None, notes: list[str] | None = None
+) -> Mesh:
+    """The mesh of a program.
+
+    Args:
+        groups: declared sizes by name (an int, or a symbol's name).
+
+    Raises:
+        InputError: contradicting or malformed groups.
+    """
+    lists: set[tuple[int, ...]] = set()
+    sharing: set[tuple[int, ...]] = set()
+    named: dict[str, Size] = {}
+    unsized: set[str] = set()
+    declared: dict[str, Size] = {}
+    for name, size in groups.items():
+        declared[name] = size if isinstance(size, int) else parse_size(str(size))
+        if isinstance(declared[name], int) and declared[name] < 1:  # type: ignore[operator]
+            raise InputError(f"the group {name} has size {size}", "--group")
+    used = {op for op in p.op if op >= 0}
+    own_rank: int | None = None
+    for index in used:
+        instance = p.instances[index]
+        for code, options in _options(instance):
+            ranks = instance.params.get(options.get("ranks", ""))
+            if isinstance(ranks, (tuple, list)) and ranks and all(isinstance(r, int) and not isinstance(r, bool) for r in ranks):
+                key = tuple(sorted(ranks))
+                lists.add(key)
+                if code in _SHARING:
+                    sharing.add(key)
+                said = instance.params.get(options.get("rank", ""))
+                if isinstance(said, int) and own_rank is None:
+                    own_rank = said
+            name = instance.params.get(options.get("group", ""))
+            if isinstance(name, str):
+                size = instance.params.get(options.get("size", ""))
+                if isinstance(size, int) and not isinstance(size, bool):
+                    named.setdefault(name, size)
+                elif name not in named:
+                    unsized.add(name)
+    config = p.graph.config
+    for name in sorted(unsized - set(named)):
+        size_known = declared.get(name)
+        if size_known is None and named and len(set(named.values())) == 1:
+            size_known = next(iter(named.values()))
+        if size_known is None and len(declared) == 1:
+            size_known = next(iter(declared.values()))
+        if size_known is None and isinstance(config.get("world_size"), int):
+            size_known = config["world_size"]
+        if size_known is None:
+            raise InputError(f"the size of group {name!r} is not in the graph; give it with --group {name}=SIZE", "group")
+        named[name] = size_known
+    aliases: dict[str, Size] = dict(declared)
+    for key_name, alias in _CONFIG:
+        size = config.get(key_name)
+        if isinstance(size, int) and size > 1 and alias not in aliases:
+            aliases[alias] = size
+    named_lists: dict[str, tuple[int, ...]] = {}
+    configured = config.get("groups")
+    if isinstance(configured, dict):
+        for name, ranks in configured.items():
+            if isinstance(ranks, (list, tuple)) and all(isinstance(r, int) for r in ranks):
+                if name in named or name.isdigit():
+                    continue
+                named_lists[str(name)] = tuple(ranks)
+    if named and not lists:
+        # torch's names: the ranks of a configured group of that name or size are the same group
+        named_lists = {n: r for n, r in named_lists.items() if not any(len(r) == s for s in named.values())}
+        named_lists = {}
+    if rank is None:
+        rank = p.graph.rank if p.graph.rank is not None else own_rank
+    if world is None and isinstance(config.get("world_size"), int):
+        world = config["world_size"]
+    if not lists and not named and not named_lists and not declared:
+        return build_mesh([], {}, rank=rank)
+    return build_mesh(
+        lists, named, aliases=aliases, rank=rank, world=world, sharing=sharing, named_lists=named_lists
+    )

@@ -1,0 +1,303 @@
+"""The forward pass: a layout for every value, in dataflow order, each kind of call typed once.
+
+Regions: `begin` and `end` are identities. A copy of a region whose input has the type that the body began with has the type that it
+ended with; otherwise the body is typed again for that input, once per distinct type, so the number of repeats does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.infer.call import Call, Context, Hole, Issue, Result, Want
+from layoutcheck.infer.elementwise import elementwise
+from layoutcheck.infer.factor_rule import apply_factors
+from layoutcheck.layouts import Layout, layout, replace, whole
+from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance, Program
+from layoutcheck.transforms import find
+
+Key = tuple[Any, ...]
+Memo = dict[Key, Result]
+
+
+@attrs.define
+class Typing:
+    """What a pass found: a layout (or size) per value, and the calls with something to say."""
+
+    types: list[Any]
+    hits: list[tuple[int, Key, Result]]
+    regions: dict[Any, tuple[int, int, Any, Any]] = attrs.field(factory=dict)
+    repeats: list[tuple[int, Key, Result]] = attrs.field(factory=list)
+
+
+def transform_of(instance: OpInstance) -> Any:
+    """The transform of a code rule, or None."""
+    rule = instance.rule
+    return find(rule.code) if rule is not None and rule.code else None
+
+
+def make_call(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Call:
+    """The call as its rule sees it."""
+    assert instance.rule is not None
+    return Call(ctx, instance.rule, instance.params, slots)
+
+
+def apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
+    """Type one call by its rule."""
+    rule = instance.rule
+    assert rule is not None
+    call = make_call(ctx, instance, slots)
+    if rule.kind == "elementwise":
+        result = elementwise(call)
+    elif rule.kind == "factors":
+        result = apply_factors(call)
+    else:
+        transform = find(rule.code or "")
+        result = transform.forward(call) if transform is not None else _unknown(instance, call)
+    for name, options in rule.then:
+        result = _then(call, result, name, dict(options))
+    if len(result.outs) < instance.returns:
+        filler = result.outs[-1] if result.outs else None
+        result = attrs.evolve(result, outs=(*result.outs, *[filler] * (instance.returns - len(result.outs))))
+    return result
+
+
+def _then(call: Call, result: Result, name: str, options: dict[str, str]) -> Result:
+    """A transform on output 0 afterwards (an all_reduce behind a matmul, a quantisation behind a norm)."""
+    condition = options.pop("if", None)
+    if condition is not None and not call.fill(call.params.get(condition)):
+        return result
+    first = result.outs[0] if result.outs else None
+    if name == "cache_write":
+        written = _run_then(call, call.rule.mutates, name, options, None)
+        return Result(result.outs, (*result.issues, *written.issues), (*result.wants, *written.wants), {**result.mutated, **written.mutated})
+    if not isinstance(first, Layout):
+        return result
+    more = _run_then(call, (), name, options, first)
+    slot = len(call.slots)
+    issues = (*result.issues, *[attrs.evolve(i, operands=tuple(o for o in i.operands if o < slot) or (0,)) for i in more.issues])
+    wants = (*result.wants, *[attrs.evolve(w, slot=-2 if w.slot == slot else w.slot) for w in more.wants])
+    return Result((*more.outs, *result.outs[1:]), issues, wants, result.mutated)
+
+
+def _run_then(call: Call, mutates: tuple[str, ...], name: str, options: dict[str, str], first: Layout | None) -> Result:
+    transform = find(name)
+    if transform is None:
+        return Result(())
+    params = dict(call.params)
+    slots = call.slots
+    if first is not None:
+        for own in ("x", "self", "input"):
+            params[own] = Hole(len(slots))
+        slots = (*slots, first)
+        options = {k: v for k, v in options.items() if k not in ("x", "self", "input")}
+    rule = attrs.evolve(call.rule, kind="code", code=name, options=options, then=(), mutates=mutates)
+    return transform.forward(Call(call.ctx, rule, params, slots))
+
+
+def _unknown(instance: OpInstance, call: Call) -> Result:
+    call.issue("LC901", f"the rule of {instance.target} names a transform `{instance.rule.code if instance.rule else ''}` that does not exist")
+    return call.result(*[None] * instance.returns)
+
+
+@attrs.define
+class Runner:
+    """Runs passes over one program. `patched` holds answers that stand in for a rule's (repairs being tried)."""
+
+    program: Program
+    ctx: Context
+    inputs: dict[int, Layout]
+    memo: Memo
+    patched: dict[Key, Result] = attrs.field(factory=dict)
+    region_types: dict[Any, Any] = attrs.field(factory=dict)
+
+    def run(self) -> Typing:
+        """Type the whole program."""
+        typing = Typing([None] * self.program.n_values, [])
+        self.region_types = {}
+        self._range(typing, 0, len(self.program.kind), typing.hits)
+        return typing
+
+    def _range(self, typing: Typing, low: int, high: int, hits: list[tuple[int, Key, Result]]) -> None:
+        p = self.program
+        types, memo, patched = typing.types, self.memo, self.patched
+        kinds, ops, inputs, first, counts, instances = p.kind, p.op, p.inputs, p.first, p.outs, p.instances
+        ctx = self.ctx
+        get = types.__getitem__
+        for k in range(low, high):
+            kind = kinds[k]
+            if kind == CALL:
+                ins = inputs[k]
+                key = (ops[k], *map(get, ins))
+                result = memo.get(key)
+                if result is None:
+                    result = apply(ctx, instances[ops[k]], key[1:])
+                    memo[key] = result
+                if patched:
+                    result = patched.get(key, result)
+                at = first[k]
+                n = counts[k]
+                outs = result.outs
+                if n == 1:
+                    types[at] = outs[0]
+                elif not instances[ops[k]].bases:
+                    types[at : at + n] = outs[:n]
+                else:
+                    self._functionalized(types, k, result)
+                if not result.quiet:
+                    if result.issues or result.wants:
+                        hits.append((k, key, result))
+                    if result.mutated and not instances[ops[k]].bases:
+                        self._mutate(types, k, result)
+            elif kind == PLACEHOLDER:
+                types[first[k]] = self.inputs[first[k]]
+            elif kind == REGION_BEGIN:
+                value = types[inputs[k][0]]
+                types[first[k]] = value
+                typing.regions[self._region_id(k)] = (k, -1, value, None)
+            elif kind == REGION_END:
+                value = types[inputs[k][0]]
+                types[first[k]] = value
+                region = self._region_id(k)
+                begun = typing.regions.get(region)
+                if begun is not None:
+                    typing.regions[region] = (begun[0], k, begun[2], value)
+                    self.region_types[(region, begun[2])] = value
+            elif kind == REGION_COPY:
+                types[first[k]] = self._copy(typing, k, types[inputs[k][0]])
+            elif kind == OUTPUT:
+                continue
+            else:
+                self._untyped(typing, k, hits)
+
+    def _region_id(self, k: int) -> Any:
+        instance = self.program.instances[self.program.op[k]]
+        for value in instance.params.values():
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+        return None
+
+    def _copy(self, typing: Typing, k: int, value: Any) -> Any:
+        region = self._region_id(k)
+        known = self.region_types.get((region, value))
+        if known is not None:
+            return known
+        found = typing.regions.get(region)
+        if found is None or found[1] < 0:
+            return value
+        begin, end = found[0], found[1]
+        again = Typing(list(typing.types), [], dict(typing.regions))
+        self.region_types[(region, value)] = value
+        again.types[self.program.first[begin]] = value
+        self._range(again, begin + 1, end, typing.repeats)
+        out = again.types[self.program.inputs[end][0]]
+        self.region_types[(region, value)] = out
+        return out
+
+    def _functionalized(self, types: list[Any], k: int, result: Result) -> None:
+        """Outputs of a functionalised wrapper: the op's own, then the mutated bases."""
+        p = self.program
+        instance = p.instances[p.op[k]]
+        at, n = p.first[k], p.outs[k]
+        own = n - len(instance.bases)
+        for j in range(own):
+            types[at + j] = result.outs[j] if j < len(result.outs) else None
+        changed = {p.inputs[k][slot]: new for slot, new in result.mutated.items() if slot >= 0}
+        for j, base in enumerate(instance.bases):
+            value = p.inputs[k][base] if base >= 0 else -1
+            types[at + own + j] = changed.get(value, types[value] if value >= 0 else None)
+
+    def _mutate(self, types: list[Any], k: int, result: Result) -> None:
+        """An in-place op changes its operand for all later readers, and what the operand is a view of."""
+        p = self.program
+        for slot, new in result.mutated.items():
+            if slot < 0 or slot >= len(p.inputs[k]):
+                continue
+            value = p.inputs[k][slot]
+            types[value] = new
+            for _ in range(16):
+                call = p.value_call[value]
+                if p.kind[call] != CALL:
+                    break
+                transform = transform_of(p.instances[p.op[call]])
+                if transform is None or not transform.is_view or not p.inputs[call]:
+                    break
+                base = p.inputs[call][0]
+                old = types[base]
+                if not isinstance(old, Layout) or not isinstance(types[value], Layout):
+                    break
+                types[base] = written_back(old, types[value])
+                value = base
+
+    def _untyped(self, typing: Typing, k: int, hits: list[tuple[int, Key, Result]]) -> None:
+        """An op without a rule: reported, and typing goes on around it with recorded shapes, or the first input's layout."""
+        p = self.program
+        instance = p.instances[p.op[k]]
+        recorded = _recorded(p, k)
+        ins = [typing.types[v] for v in p.inputs[k]]
+        outs: list[Any] = []
+        for j in range(p.outs[k]):
+            shape = recorded[j] if j < len(recorded) else None
+            outs.append(_guess(ins, shape))
+        text = (
+            f"no rule for {instance.target}"
+            if instance.rule is None
+            else f"the arguments do not fit the rule of {instance.target}: {instance.error}"
+        )
+        result = Result(tuple(outs), (Issue("LC901", text, (), ("rule",)),))
+        key: Key = (p.op[k], *ins)
+        result = self.patched.get(key, result)
+        at = p.first[k]
+        typing.types[at : at + p.outs[k]] = outs
+        if not result.quiet:
+            hits.append((k, key, result))
+
+
+def _recorded(p: Program, k: int) -> list[Any]:
+    meta = p.nodes[k].meta
+    metas = meta if isinstance(meta, tuple) else (meta,)
+    return list(metas)
+
+
+def _guess(ins: list[Any], meta: Any) -> Any:
+    """A layout for the output of an unknown op: that of an input with the same shape, else features of the recorded shape."""
+    tensors = [x for x in ins if isinstance(x, Layout)]
+    shape = getattr(meta, "shape", None)
+    if shape is not None:
+        for of in tensors:
+            if tuple(of.shape) == tuple(shape):
+                return replace(of, dtype=meta.dtype, partial=(), value=None)
+        return whole(meta.dtype, tuple(shape))
+    if tensors:
+        return replace(tensors[0], partial=(), value=None)
+    return layout("float32", ())
+
+
+def written_back(base: Layout, view: Layout) -> Layout:
+    """A buffer's layout after a view of it was written: axes that the view has in full follow what was written."""
+    if base.shape == view.shape:
+        return replace(view, dtype=base.dtype)
+    axes = list(base.axes)
+    bound = dict(base.bound_map)
+    if view.rank == base.rank:
+        pairs = [(i, i) for i in range(base.rank)]
+    else:
+        pairs, j = [], 0
+        for i in range(base.rank):
+            if j < view.rank and base.shape[i] == view.shape[j]:
+                pairs.append((i, j))
+                j += 1
+    for i, j in pairs:
+        own = base.axes[i]
+        if base.shape[i] == view.shape[j] and (not own or all(f.domain.kind == "any" for f in own)):
+            axes[i] = view.axes[j]
+    for m, fs in view.bound:
+        bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
+    partial = tuple(sorted({*base.partial, *view.partial}))
+    return layout(base.dtype, tuple(axes), bound, partial)
+
+
+def wants_of(typing: Typing) -> list[tuple[int, Key, Want]]:
+    """All wants of a pass."""
+    return [(k, key, w) for k, key, result in [*typing.hits, *typing.repeats] for w in result.wants]

@@ -1,0 +1,189 @@
+"""Joining states: what the operands' bound factors and pending sums make of the output's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from layoutcheck.domains import Factor, is_token_like
+from layoutcheck.infer.call import Call, Issue
+from layoutcheck.layouts import Layout, partner_axis
+
+Operand = tuple[str, int, Layout]
+
+
+def join_bound(call: Call, operands: Sequence[Operand]) -> dict[int, tuple[Factor, ...]]:
+    """Union of the operands' bound factors, with an issue where one operand's shard meets another's whole."""
+    if not any(of.bound for _, _, of in operands):
+        return {}
+    held: dict[int, list[Factor]] = {}
+    for _, _, of in operands:
+        for m, fs in of.bound:
+            mine = held.setdefault(m, [])
+            for f in fs:
+                if f not in mine:
+                    mine.append(f)
+    for m, fs in held.items():
+        _check_overlap(call, operands, m, fs)
+        if len(fs) > 1:
+            held[m] = _settle(call, operands, m, fs)
+    return {m: tuple(fs) for m, fs in held.items()}
+
+
+def _check_overlap(call: Call, operands: Sequence[Operand], m: int, fs: list[Factor]) -> None:
+    """A shard's companion (a scale, a statistic) may not meet the whole of what it was taken from."""
+    for b in fs:
+        if b.domain.is_feature:
+            continue
+        holders = [(slot, of) for _, slot, of in operands if b in of.bound_map.get(m, ())]
+        if any(partner_axis(of, b) is not None for _, of in holders):
+            continue
+        for _, slot, of in operands:
+            if m in of.bound_map:
+                continue
+            if any(f.domain is b.domain and f.is_whole for axis in of.axes for f in axis):
+                call.issue(
+                    "LC101",
+                    f"{{0}} belongs to one rank's share over {call.ctx.group((m,))}, {{1}} holds all of it",
+                    holders[0][0],
+                    slot,
+                )
+
+
+def _settle(call: Call, operands: Sequence[Operand], m: int, fs: list[Factor]) -> list[Factor]:
+    """Two factors on one mesh axis: a legal Mixed when weights meet tokens, an issue where two branches merge."""
+    domains = {f.domain for f in fs}
+    if len(domains) == 1:
+        return fs[:1]
+    tokens = [f for f in fs if is_token_like(f.domain)]
+    carrying = [(slot, of) for _, slot, of in operands if m in of.bound_map]
+    mixed = [(slot, of) for slot, of in carrying if len(of.bound_map[m]) > 1]
+    plain = [(slot, of) for slot, of in carrying if len(of.bound_map[m]) == 1]
+    if mixed and plain and tokens:
+        merging = [
+            (slot, of) for slot, of in plain if is_token_like(of.bound_map[m][0].domain) and partner_axis(of, of.bound_map[m][0]) is not None
+        ]
+        if merging:
+            call.issue(
+                "LC203",
+                f"over {call.ctx.group((m,))} {{0}} is sharded by tokens and by features at once; it meets {{1}}",
+                mixed[0][0],
+                merging[0][0],
+            )
+            return tokens[:1]
+    return fs
+
+
+def join_partial(
+    call: Call,
+    operands: Sequence[Operand],
+    linear: Iterable[str],
+    additive: Iterable[str],
+    bound: dict[int, tuple[Factor, ...]],
+    addends: Iterable[str] = (),
+    summed: tuple[int, ...] = (),
+) -> tuple[int, ...]:
+    """The output's pending sums, with an issue where a pending sum goes through what is not linear in it.
+
+    `addends` are added to what the other operands give, which is pending over `summed` besides what they bring along.
+    """
+    pending = sorted({m for _, _, of in operands for m in of.partial})
+    addends = set(addends)
+    if addends:
+        added = [(p, slot, of) for p, slot, of in operands if p in addends]
+        operands = [o for o in operands if o[0] not in addends]
+        before = {*summed, *[m for _, _, of in operands for m in of.partial]}
+        for _, slot, of in added:
+            for m in sorted(before | set(of.partial)):
+                group = call.ctx.group((m,))
+                if m in of.partial and m not in before:
+                    call.issue("LC201", f"{{0}} is a pending sum over {group} and is added to a complete product", slot)
+                elif m not in of.partial and m in before and not is_zero(of):
+                    call.issue(
+                        "LC204", f"{{0}} is added on every rank of {group} to a product that is a pending sum, so it counts once a rank", slot
+                    )
+    if not pending:
+        return ()
+    linear, additive = set(linear), set(additive)
+    kept: list[int] = []
+    for m in pending:
+        having = [(p, slot, of) for p, slot, of in operands if m in of.partial]
+        others = [(p, slot, of) for p, slot, of in operands if m not in of.partial]
+        kept.append(m)
+        group = call.ctx.group((m,))
+        mixed = next(((slot, of) for _, slot, of in having if of.is_mixed(m)), None)
+        if all(p in additive for p, _, _ in having):
+            tensors = [(p, slot, of) for p, slot, of in others if p in additive and not is_zero(of)]
+            numbers = [p for p in additive if _adds_number(call, p)]
+            if not tensors and not numbers:
+                continue
+            if mixed is not None:
+                _mixed_issue(call, mixed[0], m, tensors[0][1] if tensors else -1)
+                if bound.get(m):
+                    kept.pop()
+            elif not tensors:
+                call.issue("LC204", f"a number is added to {{0}} on every rank of {group}, so it counts once a rank", having[0][1])
+            elif _bias_like(tensors[0][2], having[0][2]):
+                call.issue(
+                    "LC204",
+                    f"{{1}} is added to the pending sum {{0}} on every rank of {group}, so it counts once a rank",
+                    having[0][1],
+                    tensors[0][1],
+                )
+            else:
+                call.issue(
+                    "LC201", f"{{0}} is a pending sum over {group}, {{1}} is not: reduce it before they are added", having[0][1], tensors[0][1]
+                )
+            continue
+        if len(having) == 1 and having[0][0] in linear:
+            # A factor that differs by rank does not come out of the sum.
+            rank_dependent = [
+                (slot, of) for _, slot, of in others if m in of.bound_map and of.bound_map[m] != having[0][2].bound_map.get(m)
+            ]
+            if rank_dependent:
+                call.issue(
+                    "LC201",
+                    f"{{0}} is a pending sum over {group} and is multiplied by {{1}}, which differs by rank",
+                    having[0][1],
+                    rank_dependent[0][0],
+                )
+            continue
+        if mixed is not None:
+            _mixed_issue(call, mixed[0], m, -1)
+            kept.pop()
+        elif len(having) > 1 and all(p in linear for p, _, _ in having):
+            call.issue("LC201", f"{{0}} and {{1}} are both pending sums over {group}; their product is not one", having[0][1], having[1][1])
+        else:
+            call.issue("LC201", f"{{0}} is a pending sum over {group} and goes into an op that is not linear in it", having[0][1])
+    return tuple(kept)
+
+
+def _mixed_issue(call: Call, slot: int, m: int, other: int) -> None:
+    text = f"over {call.ctx.group((m,))} {{0}} adds up different tokens: its rows and its weights are sharded over the same group"
+    call.issue("LC203", text, slot, other)
+
+
+def is_zero(of: Layout) -> bool:
+    """Whether the tensor is a constant 0, which is the neutral pending sum."""
+    return of.value is not None and of.value[0] == "fill" and of.value[1] == 0
+
+
+def _adds_number(call: Call, param: str) -> bool:
+    value = call.fill(call.params.get(param))
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value != 0
+
+
+def _bias_like(of: Layout, beside: Layout) -> bool:
+    """A vector (or a broadcast of one) over features only."""
+    return len([a for a in of.axes if a]) <= 1 < max(len([a for a in beside.axes if a]), 2) and all(
+        f.domain.is_feature for axis in of.axes for f in axis
+    )
+
+
+def leaks(call: Call, slot: int, of: Layout, issue_code: str = "LC201") -> Issue | None:
+    """The issue for a pending sum that leaves through a boundary; None where nothing is pending."""
+    for m in of.partial:
+        group = call.ctx.group((m,))
+        if of.is_mixed(m):
+            return call.issue("LC203", f"{{0}} leaves with different tokens added up over {group}", slot)
+        return call.issue(issue_code, f"{{0}} leaves as a pending sum over {group}", slot)
+    return None

@@ -1,0 +1,264 @@
+"""Following an axis or a pending sum back to the inputs that decide it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.domains import Factor
+from layoutcheck.infer.call import Call
+from layoutcheck.infer.compare import cut_signature
+from layoutcheck.infer.factor_rule import Matching, match
+from layoutcheck.infer.run import Runner, Typing, make_call, transform_of
+from layoutcheck.infer.states import is_zero
+from layoutcheck.layouts import Layout, extent_of
+from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END
+from layoutcheck.rules.types import Axis as LabelAxis
+from layoutcheck.rules.types import Variadic
+from layoutcheck.symbols import Size, divide_exact
+
+Source = tuple[int, int, Size]
+MAX_STEPS = 2000
+_STOPS = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "dispatch", "moe"))
+
+
+@attrs.frozen
+class Cut:
+    """An input's axis holds a shard: a digit over `mesh_axes` sits `inner` elements from its right end."""
+
+    value: int
+    axis: int
+    inner: Size
+    mesh_axes: tuple[int, ...]
+
+
+@attrs.define
+class Tracer:
+    """Walks back over one typing. `adaptable` says which inputs may still be cut."""
+
+    runner: Runner
+    typing: Typing
+    adaptable: Any
+    steps: int = 0
+
+    def _call(self, k: int) -> Call:
+        p = self.runner.program
+        slots = tuple(self.typing.types[v] for v in p.inputs[k])
+        return make_call(self.runner.ctx, p.instances[p.op[k]], slots)
+
+    def cut(self, value: int, axis: int, inner: Size, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
+        """The inputs to cut so that this axis is cut; None where something fixed stands against it."""
+        self.steps = 0
+        seen: set[tuple[int, int]] = set()
+        found: list[Cut] = []
+        return found if self._cut(value, axis, inner, mesh_axes, seen, found) else None
+
+    def _cut(
+        self, value: int, axis: int, inner: Size, mesh_axes: tuple[int, ...], seen: set[tuple[int, int]], found: list[Cut]
+    ) -> bool:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            return False
+        if (value, axis) in seen:
+            return True
+        seen.add((value, axis))
+        of = self.typing.types[value]
+        if not isinstance(of, Layout) or axis >= of.rank:
+            return False
+        signature = cut_signature(of, axis)
+        if signature:
+            return any(i == inner and m in mesh_axes for i, m in signature)
+        factors: tuple[Factor, ...] = of.axes[axis]
+        if any(not f.domain.is_feature and f.domain.kind != "variable" for f in factors):
+            return False
+        p = self.runner.program
+        k = p.value_call[value]
+        kind = p.kind[k]
+        if kind == PLACEHOLDER:
+            if not self.adaptable(value, axis, of):
+                return False
+            found.append(Cut(value, axis, inner, mesh_axes))
+            return True
+        if kind in (REGION_BEGIN, REGION_END, REGION_COPY):
+            return self._cut(p.inputs[k][0], axis, inner, mesh_axes, seen, found)
+        if kind != CALL:
+            return False
+        sources = self.back(k, value - p.first[k], axis, inner)
+        if not sources:
+            return False
+        return all(self._cut(p.inputs[k][s], a, i, mesh_axes, seen, found) for s, a, i in sources)
+
+    def back(self, k: int, output: int, axis: int, inner: Size) -> list[Source] | None:
+        """The operand axes that an output axis comes from."""
+        p = self.runner.program
+        instance = p.instances[p.op[k]]
+        rule = instance.rule
+        if rule is None:
+            return None
+        call = self._call(k)
+        outs = self.typing.types[p.first[k] : p.first[k] + p.outs[k]]
+        if rule.kind == "elementwise":
+            return _back_elementwise(call, outs[output], axis, inner)
+        if rule.kind == "factors":
+            return _back_factors(call, output, outs[output], axis, inner)
+        transform = transform_of(instance)
+        if transform is None or transform.back is None:
+            return None
+        found: list[Source] | None = transform.back(call, outs, output, axis, inner)
+        return [s for s in found if s[0] >= 0] if found else None
+
+    def pending(self, value: int, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
+        """The inputs to cut so that a value is a pending sum over these mesh axes; None where that can't be."""
+        self.steps = 0
+        return self._pending(value, mesh_axes, set())
+
+    def _pending(self, value: int, mesh_axes: tuple[int, ...], seen: set[int]) -> list[Cut] | None:
+        self.steps += 1
+        if self.steps > MAX_STEPS or value in seen:
+            return None
+        seen.add(value)
+        of = self.typing.types[value]
+        if isinstance(of, Layout) and mesh_axes and all(m in of.partial for m in mesh_axes):
+            return []
+        p = self.runner.program
+        k = p.value_call[value]
+        kind = p.kind[k]
+        if kind in (REGION_BEGIN, REGION_END):
+            return None
+        if kind != CALL:
+            return None
+        instance = p.instances[p.op[k]]
+        rule = instance.rule
+        if rule is None or rule.code in _STOPS:
+            return None
+        call = self._call(k)
+        for group in summed(call):
+            found: list[Cut] | None = []
+            for slot, axis, inner in group:
+                cuts = self.cut(p.inputs[k][slot], axis, inner, mesh_axes)
+                if cuts is None:
+                    found = None
+                    break
+                assert found is not None
+                found.extend(cuts)
+            if found:
+                return found
+        return self._through(k, call, mesh_axes, seen)
+
+    def _through(self, k: int, call: Call, mesh_axes: tuple[int, ...], seen: set[int]) -> list[Cut] | None:
+        p = self.runner.program
+        rule = call.rule
+        tensors = list(call.tensors())
+        additive = set(rule.additive)
+        if rule.code in ("cat", "stack"):
+            additive = {name for name, _, _ in tensors}
+        if rule.code in ("where", "masked_fill", "index_put", "pad"):
+            data = [(n, s, of) for n, s, of in tensors if of.dtype != "bool" and not is_zero(of) and of.axes]
+            if len(data) == 1 or rule.code != "where":
+                return self._pending(p.inputs[k][data[0][1]], mesh_axes, seen) if data else None
+            return None
+        summands = [(s, of) for n, s, of in tensors if n in additive and not is_zero(of)]
+        if summands:
+            out: list[Cut] = []
+            for s, _ in summands:
+                cuts = self._pending(p.inputs[k][s], mesh_axes, seen)
+                if cuts is None:
+                    return None
+                out.extend(cuts)
+            return out
+        for name, s, _ in tensors:
+            if name in rule.linear:
+                cuts = self._pending(p.inputs[k][s], mesh_axes, seen)
+                if cuts is not None:
+                    return cuts
+        return None
+
+
+def summed(call: Call) -> list[list[Source]]:
+    """Groups of operand axes that a call sums over."""
+    rule = call.rule
+    if rule.kind == "factors":
+        found = match(call)
+        on_output = {label.name for out in rule.outputs if out.pattern is not None for label in out.pattern.labels()}
+        groups = []
+        for name, occurrences in found.labels.items():
+            if name in on_output or _is_whole(call, name):
+                continue
+            groups.append([(o.slot, o.source, extent_of(o.of.axes[o.axis]) * o.inner) for o in occurrences])
+        return groups
+    if rule.kind == "code":
+        from layoutcheck.transforms import find
+
+        transform = find(rule.code or "")
+        if transform is not None and transform.summed is not None:
+            return transform.summed(call)
+    return []
+
+
+def _back_elementwise(call: Call, out: Any, axis: int, inner: Size) -> list[Source] | None:
+    if not isinstance(out, Layout):
+        return None
+    sources = []
+    for _, slot, of in call.tensors():
+        at = axis - (out.rank - of.rank)
+        if at >= 0 and of.axes[at] and not all(f.domain.kind == "any" for f in of.axes[at]):
+            sources.append((slot, at, inner))
+    return sources or None
+
+
+def _back_factors(call: Call, output: int, out: Any, axis: int, inner: Size) -> list[Source] | None:
+    rule = call.rule
+    if output >= len(rule.outputs) or not isinstance(out, Layout):
+        return None
+    pattern_out = rule.outputs[output]
+    found = match(call)
+    if pattern_out.kind == "same":
+        slot = call.slot(pattern_out.same_as or "")
+        return [(slot, axis, inner)] if slot >= 0 else None
+    if pattern_out.pattern is None:
+        return None
+    items: list[Any] = []
+    for item in pattern_out.pattern.axes:
+        if isinstance(item, Variadic):
+            depth = len(found.variadic.get(item.label.name, []))
+            items.extend((item, depth - 1 - i) for i in range(depth))
+        else:
+            items.append((item, 0))
+    if axis >= len(items):
+        return None
+    item, depth = items[axis]
+    if isinstance(item, Variadic):
+        if _is_whole(call, item.label.name):
+            return None
+        return _occurrences(found.variadic[item.label.name][depth], inner)
+    if not isinstance(item, LabelAxis) or any(_is_whole(call, label.name) for label in item.labels[:1]):
+        return None
+    return _label_sources(found, item, inner)
+
+
+def _is_whole(call: Call, label: str) -> bool:
+    return any(x.whole and x.name == label for operand in call.rule.operands for x in operand.pattern.labels())
+
+
+def _label_sources(found: Matching, item: LabelAxis, inner: Size) -> list[Source] | None:
+    right: Size = 1
+    for label in reversed(item.labels):
+        occurrences = [o for o in found.labels.get(label.name, []) if o.of.axes[o.axis] or len(item.labels) == 1]
+        if not found.labels.get(label.name):
+            return None
+        size = max((extent_of(o.of.axes[o.axis]) for o in occurrences), key=str, default=1)
+        upper = right * size
+        if divide_exact(upper, inner) is not None and divide_exact(inner, right) is not None and (inner != right or size == 1 or label is item.labels[0]):
+            at = divide_exact(inner, right)
+            if at is not None and not (at == 1 and size != 1 and label is not item.labels[0]):
+                return _occurrences(occurrences, at)
+        right = upper
+    return None
+
+
+def _occurrences(occurrences: Any, inner: Size) -> list[Source] | None:
+    out = []
+    for o in occurrences:
+        out.append((o.slot, o.source, inner * o.inner))
+    return out or None

@@ -1,0 +1,406 @@
+"""Collectives as factor moves.
+
+all_gather puts the digits that a group's ranks select in front of an axis, reduce_scatter and a rank's slice take a digit off,
+all_to_all swaps the selected digit with the leading digit of an axis, all_reduce ends a pending sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutcheck.domains import Factor, feature, is_token_like, padded, received, repeated
+from layoutcheck.infer.call import Call, Issue, Result, dim_of
+from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout, partner_axis, replace
+from layoutcheck.mesh import Group
+from layoutcheck.symbols import Size, cdiv, divide_exact
+from layoutcheck.transforms.pieces import axis_digit, take_share
+from layoutcheck.transforms.registry import register
+from layoutcheck.transforms.views import Sources, _back_same
+
+
+def data_of(call: Call) -> tuple[int, Layout | None]:
+    """The tensor that a collective works on."""
+    for meaning in ("x", "self", "input", "tensor", "inputs", "tensors"):
+        of = call.tensor(meaning)
+        if of is not None:
+            return call.slot(meaning), of
+    return next(((s, of) for _, s, of in call.tensors()), (-1, None))
+
+
+def group_of(call: Call) -> Group | None:
+    """The group that a call's arguments name: a rank list, or a name and a size."""
+    mesh = call.ctx.mesh
+    ranks = call.get("ranks") if "ranks" in call.rule.options else None
+    if isinstance(ranks, list) and all(isinstance(r, int) for r in ranks):
+        if len(ranks) <= 1:
+            return Group("self", (), 1)
+        return mesh.by_ranks.get(tuple(sorted(ranks)))
+    name = call.get("group")
+    if isinstance(name, str) and name in mesh.groups:
+        return mesh.groups[name]
+    return None
+
+
+def _result(call: Call, slot: int, out: Layout) -> Result:
+    if call.rule.mutates and slot >= 0:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+@register("wait", back=_back_same, is_view=True)
+def wait(call: Call) -> Result:
+    """wait_tensor: an identity."""
+    _slot, of = data_of(call)
+    return call.result(of)
+
+
+@register("broadcast")
+def broadcast(call: Call) -> Result:
+    """One rank's value on every rank of the group."""
+    slot, of = data_of(call)
+    group = group_of(call)
+    if of is None or group is None:
+        return call.result(of)
+    for m in group.axes:
+        if m in of.partial:
+            call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group((m,))} and one rank's part is sent to all", slot)
+    return _result(call, slot, of)
+
+
+def _mixed(call: Call, slot: int, of: Layout, group: Group) -> Issue | None:
+    for m in group.axes:
+        if of.is_mixed(m):
+            tokens = [b for b in of.bound_map.get(m, ()) if is_token_like(b.domain)]
+            if m in of.partial and tokens:
+                return call.issue(
+                    "LC203",
+                    f"over {group.name} every rank holds other tokens, and their parts are added up: "
+                    "the weights are sharded over the group that shards the tokens ({0})",
+                    slot,
+                    hints=("mixed",),
+                )
+            if len(of.bound_map.get(m, ())) > 1:
+                return call.issue(
+                    "LC203", f"over {group.name} {{0}} is sharded by tokens and by features at once", slot, hints=("mixed",)
+                )
+    return None
+
+
+def _unmixed(of: Layout, group: Group) -> Layout:
+    """After a Mixed was reported, typing goes on with the tokens' shard."""
+    bound = {
+        m: (tuple(b for b in fs if is_token_like(b.domain))[:1] or fs[:1]) if m in group.axes else fs for m, fs in of.bound
+    }
+    return replace(of, bound=bound, partial=tuple(m for m in of.partial if m not in group.axes))
+
+
+def pending_over(of: Layout, group: Group) -> list[int]:
+    """Mesh axes of the group over which the value is a pending sum, a factor on no axis included."""
+    out = []
+    for m in group.axes:
+        if m in of.partial:
+            out.append(m)
+        else:
+            off = [b for b in of.bound_map.get(m, ()) if b.domain.is_feature and partner_axis(of, b) is None]
+            if off:
+                out.append(m)
+    return out
+
+
+def _complete(call: Call, slot: int, of: Layout, group: Group, what: str) -> None:
+    """The value is no pending sum: either a weight behind it is a shard, or it is reduced twice."""
+    missing = tuple(m for m in group.axes if m not in pending_over(of, group))
+    text = f"{{0}} is complete on every rank of {group.name}; {what} adds it up {call.ctx.ways(missing)} times"
+    if any(is_token_like(b.domain) for m in missing for b in of.bound_map.get(m, ())):
+        text = f"{{0}} holds other tokens on every rank of {group.name}; {what} adds them up"
+    call.want("partial", slot, Issue("LC202", text, (slot,), ("drop",)), mesh_axes=missing)
+
+
+@register("all_reduce", back=_back_same)
+def all_reduce(call: Call) -> Result:
+    """The sum over a group, on every rank of it."""
+    slot, of = data_of(call)
+    group = group_of(call)
+    if of is None or group is None or not group.axes or not _is_sum(call):
+        return _result(call, slot, of) if of is not None else call.result(of)
+    if _mixed(call, slot, of, group) is not None:
+        return _result(call, slot, _unmixed(of, group))
+    pending = pending_over(of, group)
+    if len(pending) < len(group.axes):
+        _complete(call, slot, of, group, "all_reduce")
+        token_bound = {m: fs for m, fs in of.bound}
+        out = replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=token_bound)
+        return _result(call, slot, out)
+    bound = {
+        m: tuple(b for b in fs if not (m in pending and b.domain.is_feature and partner_axis(of, b) is None)) for m, fs in of.bound
+    }
+    return _result(call, slot, replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=bound))
+
+
+def _is_sum(call: Call) -> bool:
+    op = call.get("reduce_op", call.get("op"))
+    return not isinstance(op, str) or op.lower() in ("sum", "avg", "add", "mean")
+
+
+def gather_onto(of: Layout, dim: int, group: Group) -> tuple[Layout, str]:
+    """An all_gather's result where every mesh axis of the group selects one digit; and what is wrong with the order, if anything."""
+    digits = []
+    bound = dict(of.bound_map)
+    for m in group.axes:
+        digits.append(bound.pop(m)[0])
+    axis = of.axes[dim]
+    problem = ""
+    for k, b in enumerate(digits):
+        if b.domain.is_feature and not is_token_like(b.domain):
+            partner = partner_axis(of, b)
+            if partner is not None and partner != dim:
+                problem = "dimension"
+            continue
+        below = digits[k + 1 :]
+        expected: Size = 1
+        for d in below:
+            if d.domain is b.domain:
+                expected = expected * d.extent
+        partner = partner_axis(of, b)
+        if partner is None:
+            continue
+        if partner != dim:
+            if extent_of(axis) != 1:
+                problem = "dimension"
+            continue
+        first = axis[0] if axis else None
+        if first is None or first.domain is not b.domain or b.stride != first.stride * first.extent * expected:
+            problem = "order"
+    axes = (*of.axes[:dim], (*digits, *axis), *of.axes[dim + 1 :])
+    return layout(of.dtype, axes, bound, of.partial), problem
+
+
+@register("all_gather", back=None)
+def all_gather(call: Call) -> Result:
+    """The ranks' values one after another along an axis."""
+    slot, of = data_of(call)
+    group = group_of(call)
+    if of is None or group is None or not group.axes:
+        return call.result(of)
+    dim = dim_of(call, "dim", of.rank, 0)
+    if dim < 0:
+        return call.result(of)
+    if _mixed(call, slot, of, group) is not None:
+        of = _unmixed(of, group)
+    pending = [m for m in group.axes if m in of.partial]
+    if pending:
+        call.issue("LC201", f"{{0}} is a pending sum over {group.name}; gathering its parts does not add them up", slot)
+        of = replace(of, partial=tuple(m for m in of.partial if m not in group.axes))
+    unbound = [m for m in group.axes if m not in of.bound_map]
+    if unbound:
+        return call.result(_gather_full(call, slot, of, dim, group, unbound))
+    out, problem = gather_onto(of, dim, group)
+    if problem == "dimension":
+        call.issue("LC104", f"gathers along axis {dim}, but over {group.name} {{0}} is sharded along another axis", slot, hints=("redimension",))
+    elif problem == "order":
+        call.issue(
+            "LC105",
+            f"the shard over {group.name} is not the leading factor of axis {dim} of {{0}}; the ranks' tokens come out in the wrong order",
+            slot,
+        )
+    return call.result(out)
+
+
+def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbound: list[int]) -> Layout:
+    """A gather of what every rank holds in full: an inferred shard of a feature, or every token several times."""
+    axis = of.axes[dim]
+    ways = call.ctx.ways(tuple(unbound))
+    total = extent_of(axis)
+    issue = Issue(
+        "LC103",
+        f"every rank of {group.name} holds all of axis {dim} of {{0}}; gathering repeats it {ways} times, {total} become {total * ways}",
+        (slot,),
+        ("drop",),
+    )
+    kinds = {f.domain.kind for f in axis}
+    rest = replace(of, bound={m: fs for m, fs in of.bound if m not in group.axes})
+    if all(f.domain.is_feature for f in axis) or kinds == {"variable"}:
+        for m in unbound:
+            call.want("cut", slot, issue, axis=dim, inner=total, mesh_axes=(m,))
+        if kinds == {"variable"}:
+            return replace(rest, axes=(*of.axes[:dim], (repeated(axis[0], ways, False).whole,), *of.axes[dim + 1 :]))
+        return replace(rest, axes=(*of.axes[:dim], (feature(total * ways).whole,), *of.axes[dim + 1 :]))
+    digit = axis_digit(axis)
+    assert digit is not None
+    base = digit.domain
+    while base.kind in ("pad",):
+        base = base.args[0]
+    if base.kind == "range" or base.kind == "pick":
+        call.issues.append(
+            Issue("LC102", f"every rank of {group.name} gathers the same rows {{0}}: they are a constant slice, not the rank's own", (slot,))
+        )
+    else:
+        call.issues.append(issue)
+    return replace(rest, axes=(*of.axes[:dim], (repeated(digit, ways, False).whole,), *of.axes[dim + 1 :]))
+
+
+def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> Layout:
+    """The rank's own share of an axis: its leading digit is selected by the rank."""
+    axis = of.axes[dim]
+    total = extent_of(axis)
+    sizes = [call.ctx.mesh.size(m) for m in group.axes]
+    share = divide_exact(total, group.size)
+    if share is None:
+        call.issue("LC401", f"{total} rows of {{0}} do not divide by the {group.size} ranks of {group.name}: pad them first", slot, hints=("pad",))
+        share = cdiv(total, group.size)
+    digit: Factor | None = axis_digit(axis)
+    parts: dict[int, Factor] | None = None
+    minor: tuple[Factor, ...] = ()
+    if axis and not all(f.domain.is_feature for f in axis):
+        lead = axis[0]
+        ways = divide_exact(lead.extent, group.size)
+        if ways is not None:
+            cut = take_share(lead, group, ways, sizes)
+            if cut is not None:
+                minor, parts = (cut[0], *axis[1:]), cut[1]
+        if parts is None and digit is not None:
+            whole = digit if digit.extent == share * group.size else padded(digit.domain, share * group.size).whole
+            cut = take_share(whole, group, share, sizes)
+            if cut is not None:
+                minor, parts = (cut[0],), cut[1]
+    if parts is None:
+        cut = take_share(feature(share * group.size).whole, group, share, sizes)
+        assert cut is not None
+        minor, parts = (cut[0],), cut[1]
+    if len(minor) and minor[0].extent == 1 and minor[0].domain is not None and parts:
+        only = next(iter(parts.values()))
+        if len(parts) == 1 and only.stride == minor[0].stride and not minor[0].domain.is_feature and only.domain is minor[0].domain:
+            minor = minor[1:]
+    bound = dict(of.bound_map)
+    for m, b in parts.items():
+        bound[m] = (*bound.get(m, ()), b)
+    return layout(of.dtype, (*of.axes[:dim], minor, *of.axes[dim + 1 :]), bound, of.partial)
+
+
+@register("reduce_scatter")
+def reduce_scatter(call: Call) -> Result:
+    """The sum over a group, each rank its share along an axis."""
+    slot, of = data_of(call)
+    group = group_of(call)
+    if of is None or group is None or not group.axes:
+        return call.result(of)
+    dim = dim_of(call, "dim", of.rank, 0)
+    if dim < 0:
+        return call.result(of)
+    if _mixed(call, slot, of, group) is not None:
+        of = _unmixed(of, group)
+    else:
+        pending = pending_over(of, group)
+        if len(pending) < len(group.axes):
+            _complete(call, slot, of, group, "reduce_scatter")
+        bound = {
+            m: tuple(b for b in fs if not (m in pending and b.domain.is_feature and partner_axis(of, b) is None))
+            for m, fs in of.bound
+        }
+        of = replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=bound)
+    if any(m in of.bound_map for m in group.axes):
+        return call.result(of)
+    axis = of.axes[dim]
+    if axis and all(f.domain.is_feature for f in axis) and any(
+        is_token_like(f.domain) for i, a in enumerate(of.axes) if i != dim for f in a
+    ):
+        call.issue("LC104", f"scatters axis {dim}, a feature of {{0}}; the tokens are on another axis", slot, hints=("redimension",))
+    return call.result(scatter_share(call, slot, of, dim, group))
+
+
+@register("all_to_all")
+def all_to_all(call: Call) -> Result:
+    """Piece j of a rank's leading axis goes to rank j: the selected digit and the leading digit change places."""
+    slot, of = data_of(call)
+    group = group_of(call)
+    if of is None or group is None or not group.axes or of.rank == 0:
+        return call.result(of)
+    sent, got = call.get("input_split_sizes"), call.get("output_split_sizes")
+    pending = [m for m in group.axes if m in of.partial]
+    if pending:
+        call.issue("LC201", f"{{0}} is a pending sum over {group.name} and is exchanged before it is reduced", slot)
+    axis = of.axes[0]
+    total = extent_of(axis)
+    extent = _total(got, total)
+    digit = axis_digit(axis)
+    kind = digit.domain.kind if digit is not None else ""
+    tail = of.axes[1:]
+    if digit is not None and kind == "received":
+        if not digit.is_whole or len(axis) != 1:
+            call.issue("LC105", "rows go back to their ranks in another order than they came: {0}", slot)
+        back_to = digit.domain.args[0]
+        bound = {m: fs for m, fs in of.bound if m not in group.axes}
+        for m, fs in back_to.args[1]:
+            bound[m] = fs
+        return call.result(layout(of.dtype, ((back_to.whole,), *tail), bound, of.partial))
+    if axis and axis[0].domain.kind == "received":
+        call.issue("LC105", "rows go back to their ranks in another order than they came: {0}", slot)
+        back_to = axis[0].domain.args[0]
+        bound = {m: fs for m, fs in of.bound if m not in group.axes}
+        for m, fs in back_to.args[1]:
+            bound[m] = fs
+        return call.result(layout(of.dtype, ((back_to.whole,), *tail), bound, of.partial))
+    if digit is not None and kind == "routed" and digit.is_whole:
+        replicated = [m for m in group.axes if m not in of.bound_map]
+        if replicated:
+            call.issue(
+                "LC602",
+                f"every rank of {call.ctx.group(tuple(replicated))} dispatches the same tokens {{0}}: the experts do the work {call.ctx.ways(tuple(replicated))} times",
+                slot,
+            )
+        domain = received(digit.domain, group.axes, extent)
+        bound = {m: fs for m, fs in of.bound if m not in group.axes}
+        experts = feature(group.size).whole
+        for m in group.axes:
+            bound[m] = (experts,)
+        return call.result(layout(of.dtype, ((domain.whole,), *tail), bound, of.partial))
+    del sent
+    return call.result(_swap(call, slot, of, group))
+
+
+def _total(sizes: Any, fallback: Size) -> Size:
+    if isinstance(sizes, list) and sizes and not any(isinstance(s, Layout) or s is None for s in sizes):
+        total: Size = 0
+        for s in sizes:
+            total = total + s
+        return total
+    return fallback
+
+
+def _swap(call: Call, slot: int, of: Layout, group: Group) -> Layout:
+    """Tokens against features: the digit that ranks select comes to the front of axis 0, the front goes to the ranks."""
+    held = []
+    for m in group.axes:
+        fs = of.bound_map.get(m, ())
+        if len(fs) != 1:
+            call.issue("LC103" if not fs else "LC203", f"exchanged over {group.name}, but {{0}} is not a shard over it", slot)
+            return of
+        held.append(fs[0])
+    sizes = [call.ctx.mesh.size(m) for m in group.axes]
+    axis = of.axes[0]
+    lead = axis[0] if axis else None
+    ways = divide_exact(lead.extent, group.size) if lead is not None else None
+    if lead is None or ways is None:
+        call.issue("LC401", f"axis 0 of {{0}} does not divide among the {group.size} ranks of {group.name}", slot)
+        return of
+    if lead.domain.is_feature:
+        lead = feature(lead.extent).whole
+    cut = take_share(lead, group, ways, sizes)
+    if cut is None:
+        return of
+    minor, parts = cut
+    bound = dict(of.bound_map)
+    for m, b in parts.items():
+        bound[m] = (b,)
+    rest = (minor, *axis[1:]) if minor.extent != 1 else axis[1:]
+    return layout(of.dtype, ((*held, *rest), *of.axes[1:]), bound, of.partial)
+
+
+def _back_gather(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    del call, outs, output, axis, inner
+    return None
+
+
+def cuts_of(of: Layout, dim: int) -> list[int]:
+    """Mesh axes that cut an axis."""
+    return [m for m, _ in bound_on_axis(of, dim)]

@@ -1,0 +1,227 @@
+"""Contractions whose pattern depends on the call: einsum, matmul, grouped matmul, convolution.
+
+Each becomes a factor rule for the call at hand.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import attrs
+
+from layoutcheck.infer.call import Call, Hole, Result
+from layoutcheck.infer.factor_rule import apply_factors
+from layoutcheck.layouts import Layout, bound_on_axis, layout, replace
+from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Unit
+from layoutcheck.symbols import Size
+from layoutcheck.transforms.registry import register
+
+Terms = list[list[str]]
+
+
+def _pattern(labels: list[str]) -> Pattern:
+    return Pattern(tuple(Unit() if x == "1" else Axis((Label(x, False),)) for x in labels))
+
+
+def _as_rule(call: Call, holes: list[Any], terms: Terms, out: list[str]) -> Call:
+    """The call under a factor rule with one operand per hole."""
+    params = dict(call.params)
+    operands = []
+    names = []
+    for i, (hole, labels) in enumerate(zip(holes, terms, strict=True)):
+        name = next((p for p, v in call.params.items() if v is hole), f"operand{i}")
+        params[name] = hole
+        names.append(name)
+        operands.append(OperandPattern(name, False, False, _pattern(labels)))
+    linear = call.rule.linear | {n for n in names if n.startswith("operand")}
+    rule = attrs.evolve(
+        call.rule,
+        kind="factors",
+        operands=tuple(operands),
+        outputs=(OutputPattern("tensor", _pattern(out)),),
+        linear=frozenset(linear),
+    )
+    inner = Call(call.ctx, rule, params, call.slots)
+    inner.issues, inner.wants = call.issues, call.wants
+    return inner
+
+
+def einsum_terms(call: Call) -> tuple[list[Any], Terms, list[str]] | None:
+    """Holes, labels per operand and the output's labels of an einsum."""
+    equation = call.get("equation")
+    raw = call.raw("operands")
+    if not isinstance(equation, str) or not isinstance(raw, (list, tuple)):
+        return None
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    inputs = left.split(",")
+    if len(inputs) != len(raw):
+        return None
+    layouts = [call.fill(h) for h in raw]
+    if not all(isinstance(x, Layout) for x in layouts):
+        return None
+    dots = 0
+    for term, of in zip(inputs, layouts, strict=True):
+        if "..." in term:
+            dots = max(dots, of.rank - (len(term) - 3))
+    filler = [c for c in string.ascii_uppercase if c not in text][:dots]
+
+    def expand(term: str, rank: int | None) -> list[str]:
+        if "..." not in term:
+            return list(term)
+        before, _, after = term.partition("...")
+        n = dots if rank is None else rank - len(before) - len(after)
+        return [*before, *filler[dots - n :], *after]
+
+    terms = [expand(t, of.rank) for t, of in zip(inputs, layouts, strict=True)]
+    if arrow:
+        out = expand(right, None)
+    else:
+        counts: dict[str, int] = {}
+        for t in terms:
+            for label in t:
+                counts[label] = counts.get(label, 0) + 1
+        out = [*filler, *sorted(x for x, n in counts.items() if n == 1 and x not in filler)]
+    if any(len(t) != of.rank for t, of in zip(terms, layouts, strict=True)):
+        return None
+    return list(raw), terms, out
+
+
+def matmul_terms(call: Call) -> tuple[list[Any], Terms, list[str]] | None:
+    """torch.matmul's cases: vectors, matrices, batches broadcast from the right."""
+    names = [call.name("self"), call.name("other")]
+    holes = [call.params.get(n) for n in names]
+    a, b = (call.fill(h) for h in holes)
+    if not isinstance(a, Layout) or not isinstance(b, Layout) or not a.rank or not b.rank:
+        return None
+    left = ["m", "k"] if a.rank > 1 else ["k"]
+    right = ["k", "n"] if b.rank > 1 else ["k"]
+    batch_a, batch_b = max(a.rank - 2, 0), max(b.rank - 2, 0)
+    depth = max(batch_a, batch_b)
+    names_batch = [f"b{i}" for i in range(depth)]
+
+    def lead(of: Layout, n: int) -> list[str]:
+        mine = names_batch[depth - n :]
+        return ["1" if not of.axes[i] else label for i, label in enumerate(mine)]
+
+    terms = [lead(a, batch_a) + left, lead(b, batch_b) + right]
+    present = {x for t in terms for x in t}
+    out = [x if x in present else "1" for x in names_batch]
+    out += ["m"] if a.rank > 1 else []
+    out += ["n"] if b.rank > 1 else []
+    return holes, terms, out
+
+
+def grouped_terms(call: Call) -> tuple[list[Any], Terms, list[str]] | None:
+    """Rows grouped by expert times one matrix an expert."""
+    holes = [call.raw("self"), call.raw("mat2")]
+    a, b = (call.fill(h) for h in holes)
+    if not isinstance(a, Layout) or not isinstance(b, Layout):
+        return None
+    if a.rank == 2 and b.rank == 3:
+        return holes, [["t", "k"], ["e", "k", "n"]], ["t", "n"]
+    if a.rank == 3 and b.rank == 3:
+        return holes, [["e", "t", "k"], ["e", "k", "n"]], ["e", "t", "n"]
+    if a.rank == 2 and b.rank == 2:
+        return holes, [["t", "k"], ["k", "n"]], ["t", "n"]
+    return None
+
+
+def _summed(terms: Any) -> Any:
+    def summed(call: Call) -> list[list[tuple[int, int, Size]]]:
+        found = terms(call)
+        if found is None:
+            return []
+        holes, labels, out = found
+        groups: dict[str, list[tuple[int, int, Size]]] = {}
+        for hole, term in zip(holes, labels, strict=True):
+            if not isinstance(hole, Hole):
+                continue
+            for axis, label in enumerate(term):
+                if label != "1" and label not in out:
+                    of = call.slots[hole.slot]
+                    groups.setdefault(label, []).append((hole.slot, axis, of.shape[axis]))
+        return list(groups.values())
+
+    return summed
+
+
+def _back(terms: Any) -> Any:
+    def back(call: Call, outs: Any, output: int, axis: int, inner: Size) -> list[tuple[int, int, Size]] | None:
+        found = terms(call)
+        if found is None:
+            return None
+        holes, labels, out = found
+        label = out[axis]
+        sources = []
+        for hole, term in zip(holes, labels, strict=True):
+            if isinstance(hole, Hole) and label in term:
+                sources.append((hole.slot, term.index(label), inner))
+        return sources or None
+
+    return back
+
+
+def _apply(call: Call, found: tuple[list[Any], Terms, list[str]] | None) -> Result:
+    if found is None:
+        _, _, of = next(call.tensors(), ("", -1, layout("float32", ())))
+        return call.result(of)
+    holes, terms, out = found
+    return apply_factors(_as_rule(call, holes, terms, out))
+
+
+@register("einsum", back=_back(einsum_terms), summed=_summed(einsum_terms))
+def einsum(call: Call) -> Result:
+    """torch.einsum; `...` is broadcast from the right."""
+    return _apply(call, einsum_terms(call))
+
+
+@register("matmul", back=_back(matmul_terms), summed=_summed(matmul_terms))
+def matmul(call: Call) -> Result:
+    """torch.matmul."""
+    return _apply(call, matmul_terms(call))
+
+
+@register("grouped_mm", back=_back(grouped_terms), summed=_summed(grouped_terms))
+def grouped_mm(call: Call) -> Result:
+    """Rows in groups, one matrix a group: the expert axis of the weights is chosen by the row, not summed."""
+    found = grouped_terms(call)
+    if found is None:
+        return _apply(call, None)
+    weight = call.tensor("mat2")
+    rows = call.tensor("self")
+    assert weight is not None and rows is not None
+    holes, terms, out = found
+    if weight.rank == 3 and rows.rank == 2:
+        # e is selected: a shard of experts on a group leaves a factor on no axis
+        inner = _as_rule(call, holes, terms, out)
+        patterns = inner.rule.operands
+        e_whole = attrs.evolve(patterns[1], pattern=Pattern((Axis((Label("e", True),)), *patterns[1].pattern.axes[1:])))
+        if bound_on_axis(weight, 0):
+            slots = list(inner.slots)
+            hole = holes[1]
+            slots[hole.slot] = replace(weight, axes=((), *weight.axes[1:]))
+            inner.slots = tuple(slots)
+        inner.rule = attrs.evolve(inner.rule, operands=(patterns[0], e_whole))
+        return apply_factors(inner)
+    return _apply(call, found)
+
+
+@register("conv")
+def convolution(call: Call) -> Result:
+    """A convolution over the last axes of `input [b, c, n..]`: those must be whole; the result has the weight's channels."""
+    of, weight = call.tensor("input"), call.tensor("weight")
+    slot = call.slot("input")
+    if of is None or weight is None:
+        return _apply(call, None)
+    for axis in range(1, of.rank):
+        cuts = bound_on_axis(of, axis)
+        if cuts and (axis > 1 or call.get("groups", 1) == 1):
+            call.issue("LC106", f"a convolution reads neighbours; {{0}} is sharded over {call.ctx.group((cuts[0][0],))} there", slot)
+    if of.partial and call.rule.linear.isdisjoint({"input"}):
+        call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(of.partial)}", slot)
+    axes = list(of.axes)
+    if of.rank > 1 and weight.rank and call.get("groups", 1) == 1:
+        axes[of.rank - (weight.rank - 2) - 1] = weight.axes[0]
+    return call.result(replace(of, axes=tuple(axes)))

@@ -1,0 +1,465 @@
+"""Indexing by tensors, masks and scatters.
+
+The values of an index point into a domain. Where the indexed axis is whole, any global position will do; where it is a rank's own
+share, the positions must be the share's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutcheck.domains import Factor, is_token_like
+from layoutcheck.infer.call import Call, Result, dim_of
+from layoutcheck.infer.compare import compare_axes, strength
+from layoutcheck.infer.elementwise import broadcast_axes, promote
+from layoutcheck.infer.states import is_zero, join_bound, join_partial
+from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, partner_axis, replace
+from layoutcheck.symbols import Size
+from layoutcheck.transforms.reduce import check_pending
+from layoutcheck.transforms.registry import register
+from layoutcheck.transforms.views import Sources, _back_same, _self
+
+Operand = tuple[str, int, Layout]
+
+
+def points_into(index: Layout, axis: Axis) -> bool:
+    """Whether an index's values are positions in this very axis (a share's own positions in that share)."""
+    value = index.value
+    return value is not None and value[0] == "into" and value[1] == axis
+
+
+def check_positions(call: Call, slot: int, of: Layout, dim: int, index_slot: int, index: Layout | None) -> None:
+    """Issue LC108 where global positions are looked up in a rank's own share."""
+    cuts = bound_on_axis(of, dim)
+    tokens = [(m, b) for m, b in cuts if is_token_like(b.domain)]
+    if not tokens:
+        return
+    if index is not None and points_into(index, of.axes[dim]):
+        return
+    if index is not None and index.dtype == "bool":
+        return
+    group = call.ctx.group(tuple(m for m, _ in tokens))
+    call.issue(
+        "LC108",
+        f"positions among all tokens are looked up in {{0}}, which holds one rank's share over {group}",
+        slot,
+        index_slot,
+        hints=("gather",),
+    )
+
+
+def _listed(call: Call, meaning: str) -> list[tuple[int, Layout | None]]:
+    raw = call.raw(meaning)
+    out: list[tuple[int, Layout | None]] = []
+    for item in raw if isinstance(raw, (list, tuple)) else [raw]:
+        slot = getattr(item, "slot", -1)
+        of = call.slots[slot] if slot >= 0 else None
+        out.append((slot, of if isinstance(of, Layout) else None))
+    return out
+
+
+@register("index")
+def index(call: Call) -> Result:
+    """self[i0, i1, ...]: None keeps an axis; index tensors broadcast against each other."""
+    slot, of = _self(call)
+    indices = _listed(call, "indices")
+    tensors: list[Operand] = [("indices", s, t) for s, t in indices if t is not None]
+    check_pending(call, slot, of, call.name("self"))
+    if not tensors:
+        return call.result(of)
+    if any(t.dtype == "bool" for _, _, t in tensors):
+        return _boolean(call, slot, of, indices)
+    positions = [k for k, (_, t) in enumerate(indices) if t is not None]
+    for k in positions:
+        if k < of.rank:
+            check_positions(call, slot, of, k, *indices[k])
+    shape = broadcast_axes(call, tensors)
+    axes: list[Axis] = []
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    at = positions[0] if adjacent else 0
+    for k in range(of.rank):
+        if k == at:
+            axes.extend(shape)
+        if k not in positions:
+            axes.append(of.axes[k])
+    if at >= of.rank:
+        axes.extend(shape)
+    gone = {b for k in positions if k < of.rank for _, b in bound_on_axis(of, k)}
+    kept = {m: tuple(b for b in fs if b not in gone) for m, fs in of.bound}
+    # A shard of features that is indexed leaves a factor on no axis: a rank's own rows.
+    off_axis = {
+        m: tuple(b for b in fs if b in gone and b.domain.is_feature) for m, fs in of.bound
+    }
+    bare = replace(of, axes=(), bound={m: kept[m] + off_axis[m] for m in kept}, value=None)
+    bound = join_bound(call, [("self", slot, bare), *tensors])
+    return call.result(layout(of.dtype, tuple(axes), bound, of.partial, _looked_up(of, indices)))
+
+
+def _looked_up(of: Layout, indices: list[tuple[int, Layout | None]]) -> tuple[Any, ...] | None:
+    """Positions looked up by an index still point into what they pointed into."""
+    del indices
+    return of.value if of.value is not None and of.value[0] in ("into", "iota") else None
+
+
+def _boolean(call: Call, slot: int, of: Layout, indices: list[tuple[int, Layout | None]]) -> Result:
+    """A mask chooses rows: how many is data, so the rows are a domain of their own, on each rank its own."""
+    from layoutcheck.domains import opaque
+
+    mask = next(t for _, t in indices if t is not None)
+    for k in range(min(mask.rank, of.rank)):
+        if mask.axes[k] and of.axes[k]:
+            compare_axes(call, (slot, of, k), (indices[0][0], mask, k))
+    rows = opaque("chosen", 1, (tuple(f for a in mask.axes for f in a),))
+    return call.result(replace(of, axes=((rows.whole,), *of.axes[mask.rank :]), value=None))
+
+
+@register("index_select")
+def index_select(call: Call) -> Result:
+    """Rows of one axis by a vector of positions."""
+    slot, of = _self(call)
+    dim = dim_of(call, "dim", of.rank, 0)
+    idx = call.tensor("index")
+    if dim < 0 or idx is None:
+        return call.result(of)
+    check_pending(call, slot, of, call.name("self"))
+    check_positions(call, slot, of, dim, call.slot("index"), idx)
+    axis = tuple(f for a in idx.axes for f in a)
+    bare = replace(of, axes=(*of.axes[:dim], (), *of.axes[dim + 1 :]))
+    bound = join_bound(call, [("self", slot, bare), ("index", call.slot("index"), idx)])
+    return call.result(layout(of.dtype, (*of.axes[:dim], axis, *of.axes[dim + 1 :]), bound, of.partial))
+
+
+def _rows_agree(call: Call, a: Operand, b: Operand, skip: int) -> tuple[Axis, ...]:
+    """Axis by axis the stronger of two tensors of one rank, compared except along `skip`."""
+    axes: list[Axis] = []
+    for k in range(max(a[2].rank, b[2].rank)):
+        left = a[2].axes[k] if k < a[2].rank else ()
+        right = b[2].axes[k] if k < b[2].rank else ()
+        if k == skip:
+            axes.append(right)
+            continue
+        if left and right:
+            first, second = (a, b) if strength(left) >= strength(right) else (b, a)
+            if extent_of(left) == extent_of(right) or not all(f.domain.is_feature for f in left + right):
+                compare_axes(call, (first[1], first[2], k), (second[1], second[2], k))
+        axes.append(left if strength(left) >= strength(right) else right)
+    return tuple(axes)
+
+
+@register("gather")
+def gather(call: Call) -> Result:
+    """One element per position of the index, along an axis."""
+    slot, of = _self(call)
+    idx = call.tensor("index")
+    dim = dim_of(call, "dim", of.rank, -1)
+    if idx is None or dim < 0:
+        return call.result(of)
+    check_pending(call, slot, of, call.name("self"))
+    check_positions(call, slot, of, dim, call.slot("index"), idx)
+    mine, other = ("self", slot, of), ("index", call.slot("index"), idx)
+    axes = _rows_agree(call, mine, other, dim)
+    gone = {b for _, b in bound_on_axis(of, dim)}
+    bare = replace(of, bound={m: tuple(b for b in fs if b not in gone) for m, fs in of.bound})
+    bound = join_bound(call, [("self", slot, bare), other])
+    return call.result(layout(of.dtype, axes, bound, of.partial))
+
+
+@register("scatter", back=_back_same)
+def scatter(call: Call) -> Result:
+    """Values written at positions along an axis; the result has self's axes, rows must agree."""
+    slot, of = _self(call)
+    idx = call.tensor("index")
+    dim = dim_of(call, "dim", of.rank, -1)
+    if idx is None or dim < 0:
+        return call.result(of)
+    check_positions(call, slot, of, dim, call.slot("index"), idx)
+    operands: list[Operand] = [("self", slot, of), ("index", call.slot("index"), idx)]
+    axes = list(_rows_agree(call, operands[0], operands[1], dim))
+    axes[dim] = of.axes[dim]
+    src = call.tensor("src")
+    if src is not None and src.rank == of.rank:
+        _rows_agree(call, ("src", call.slot("src"), src), operands[1], dim)
+        operands.append(("src", call.slot("src"), src))
+    bound = join_bound(call, operands)
+    partial = join_partial(call, [o for o in operands if o[0] != "index"], (), {"self", "src"}, bound)
+    out = layout(of.dtype, tuple(axes), bound, partial)
+    if call.rule.mutates:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+@register("index_put")
+def index_put(call: Call) -> Result:
+    """Values written at indices or where a mask holds."""
+    slot, of = _self(call)
+    indices = _listed(call, "indices")
+    values = call.tensor("values")
+    mask = next((t for _, t in indices if t is not None and t.dtype == "bool"), None)
+    out = of
+    if mask is not None:
+        mask_slot = next(s for s, t in indices if t is mask)
+        for k in range(min(mask.rank, of.rank)):
+            if mask.axes[k] and of.axes[k]:
+                compare_axes(call, (slot, of, k), (mask_slot, mask, k))
+        out = masked(call, slot, of, values is None or is_zero(values) or not values.axes)
+    else:
+        for k, (s, t) in enumerate(indices):
+            if t is not None and k < of.rank and not _inverts(t, of.axes[k]):
+                check_positions(call, slot, of, k, s, t)
+        out = _written(call, slot, of, indices, values)
+    if call.rule.mutates and slot >= 0:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+def _inverts(idx: Layout, axis: Axis) -> bool:
+    """Whether a permutation is written over its own domain (an inverse permutation, or rows put back in order)."""
+    return idx.value is not None and idx.value[0] == "into" and idx.value[1] == axis
+
+
+def _written(
+    call: Call, slot: int, of: Layout, indices: list[tuple[int, Layout | None]], values: Layout | None
+) -> Layout:
+    """Where whole rows are written by an index that points into a domain, the result has that domain and the values' order."""
+    first = next(((k, s, t) for k, (s, t) in enumerate(indices) if t is not None), None)
+    if first is None:
+        return of
+    k, s, idx = first
+    axes = list(of.axes)
+    value = of.value
+    bound = dict(of.bound_map)
+    if idx.value is not None and idx.value[0] == "into" and k < of.rank and len(idx.axes) == 1:
+        target: Axis = idx.value[1]
+        if extent_of(target) == extent_of(of.axes[k]):
+            axes[k] = target
+            if values is not None and values.dtype.startswith("int"):
+                # arange written through a permutation: position of each element in the permuted order
+                value = ("into", idx.axes[0])
+    elif idx.axes and all(f.domain.kind == "any" for f in of.axes[k]) and len(idx.axes) == 1:
+        pass
+    if values is not None:
+        for m, fs in values.bound:
+            bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
+    for m, fs in idx.bound:
+        if m not in bound:
+            bound[m] = fs
+    partial = tuple(sorted({*of.partial, *(values.partial if values is not None else ())}))
+    del s
+    return layout(of.dtype, tuple(axes), bound, partial, value)
+
+
+@register("index_add", back=_back_same)
+def index_add(call: Call) -> Result:
+    """Rows added to (copied into) self at positions along an axis."""
+    slot, of = _self(call)
+    idx, src = call.tensor("index"), call.tensor("source")
+    dim = dim_of(call, "dim", of.rank, 0)
+    operands: list[Operand] = [("self", slot, of)]
+    if src is not None:
+        operands.append((call.name("source"), call.slot("source"), src))
+    if idx is not None and dim >= 0:
+        check_positions(call, slot, of, dim, call.slot("index"), idx)
+    bound = join_bound(call, operands)
+    partial = join_partial(call, operands, call.rule.linear, call.rule.additive, bound)
+    out = layout(of.dtype, of.axes, bound, partial)
+    if call.rule.mutates:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+def masked(call: Call, slot: int, of: Layout, to_zero: bool) -> Layout:
+    """A tensor with some elements replaced. Zeros in the place of rows that another rank holds make a pending sum."""
+    bound = dict(of.bound_map)
+    partial = list(of.partial)
+    if to_zero:
+        for m, fs in of.bound:
+            off = tuple(b for b in fs if b.domain.is_feature and partner_axis(of, b) is None)
+            if off:
+                left = tuple(b for b in fs if b not in off)
+                if left:
+                    bound[m] = left
+                else:
+                    bound.pop(m)
+                partial.append(m)
+    elif of.partial:
+        call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(of.partial)}; elements are replaced on every rank", slot)
+    return layout(of.dtype, of.axes, bound, tuple(sorted(set(partial))))
+
+
+@register("masked_fill", back=_back_same)
+def masked_fill(call: Call) -> Result:
+    """Elements replaced by a number where a mask holds."""
+    slot, of = _self(call)
+    mask = call.tensor("mask")
+    value = call.get("value")
+    zero = value == 0 or (isinstance(value, Layout) and is_zero(value))
+    operands: list[Operand] = [("self", slot, of)]
+    if mask is not None:
+        operands.append(("mask", call.slot("mask"), mask))
+    axes = broadcast_axes(call, operands)
+    bound = join_bound(call, operands)
+    if mask is not None and mask.partial:
+        check_pending(call, call.slot("mask"), mask, "mask")
+    out = masked(call, slot, layout(of.dtype, axes, bound, of.partial), zero)
+    if call.rule.mutates:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+def _back_where(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    out: Layout = outs[output]
+    sources: Sources = []
+    for param, slot, of in call.tensors():
+        at = axis - (out.rank - of.rank)
+        if at >= 0 and of.axes[at] and param != call.name("condition") and not all(f.domain.kind == "any" for f in of.axes[at]):
+            sources.append((slot, at, inner))
+    return sources or None
+
+
+@register("where", back=_back_where)
+def where(call: Call) -> Result:
+    """Elements of one tensor or another. With zeros on one side it is linear in the other."""
+    operands = list(call.tensors())
+    axes = broadcast_axes(call, operands)
+    names = {call.name("self"), call.name("other")}
+    branches = [(p, s, of) for p, s, of in operands if p in names]
+    numbers = [call.get(n) for n in ("self", "other") if not isinstance(call.get(n), Layout)]
+    bound = join_bound(call, operands)
+    zero = any(is_zero(of) for _, _, of in branches) or any(n == 0 for n in numbers if isinstance(n, (int, float)))
+    condition = [(p, s, of) for p, s, of in operands if p not in names]
+    for p, s, of in condition:
+        check_pending(call, s, of, p)
+    data = [b for b in branches if not is_zero(b[2])]
+    dtype = promote([of for _, _, of in branches]) if branches else "float32"
+    if data and len(data) == 1:
+        _, slot, of = data[0]
+        off_axis = any(
+            b.domain.is_feature and partner_axis(of, b) is None for _, fs in of.bound for b in fs
+        )
+        merged = layout(dtype, axes, bound, of.partial)
+        if zero and (of.partial or off_axis):
+            return call.result(masked(call, slot, merged, True))
+        if of.partial:
+            call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(of.partial)}; where is linear in it only against 0", slot)
+        return call.result(merged)
+    partial = join_partial(call, branches, (), names, bound) if branches else ()
+    return call.result(layout(dtype, axes, bound, partial))
+
+
+def _back_embedding(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    out: Layout = outs[output]
+    return [(call.slot("weight"), 1, inner)] if axis == out.rank - 1 else None
+
+
+def _summed_embedding(call: Call) -> list[list[tuple[int, int, Size]]]:
+    table = call.tensor("weight")
+    return [[(call.slot("weight"), 0, table.shape[0])]] if table is not None and table.rank == 2 else []
+
+
+@register("embedding", back=_back_embedding, summed=_summed_embedding)
+def embedding(call: Call) -> Result:
+    """Rows of a table by ids: a sum over the vocabulary of one-hot rows, so a shard of the table gives one rank's part."""
+    table, idx = call.tensor("weight"), call.tensor("indices")
+    if table is None or idx is None or table.rank != 2:
+        return call.result(layout("float32", ()))
+    slot = call.slot("weight")
+    check_pending(call, call.slot("indices"), idx, "indices")
+    if idx.value is not None and idx.value[0] == "masked":
+        _, low, high = idx.value
+        if not bound_on_axis(table, 0) and table.shape[0] == high - low and call.ctx.group_of is not None:
+            group = call.ctx.group_of(low, high - low)
+            if group is not None:
+                call.want("cut", slot, None, axis=0, inner=table.shape[0], mesh_axes=group.axes)
+    tokens = [b for _, b in bound_on_axis(table, 0) if is_token_like(b.domain)]
+    if tokens:
+        check_positions(call, slot, table, 0, call.slot("indices"), idx)
+    rest = replace(table, axes=((), table.axes[1]))
+    bound = join_bound(call, [("weight", slot, rest), ("indices", call.slot("indices"), idx)])
+    return call.result(layout(table.dtype, (*idx.axes, table.axes[1]), bound, table.partial))
+
+
+@register("copy", back=_back_same)
+def copy(call: Call) -> Result:
+    """src written over self: src's layout, broadcast to self's shape."""
+    slot, of = _self(call)
+    src = call.tensor("src")
+    if src is None:
+        return call.result(of)
+    src_slot = call.slot("src")
+    wild = all(f.domain.kind == "any" for axis in of.axes for f in axis)
+    axes = list(broadcast_axes(call, [("src", src_slot, src)] if of.rank <= src.rank and wild and _same_shape(of, src) else [
+        ("self", slot, of),
+        ("src", src_slot, src),
+    ]))
+    bound = dict(src.bound_map) if wild or not of.bound else join_bound(call, [("self", slot, of), ("src", src_slot, src)])
+    out = layout(call.dtype(of.dtype) if of.dtype else src.dtype, tuple(axes), bound, src.partial, src.value)
+    if call.rule.mutates:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+def _same_shape(a: Layout, b: Layout) -> bool:
+    return a.shape == b.shape
+
+
+def _placed(call: Call, of: Layout, slot: int, src: Layout, src_slot: int, dim: int) -> Layout:
+    """self with part of an axis overwritten by src: other axes must agree."""
+    mine, other = ("self", slot, of), ("src", src_slot, src)
+    axes = list(_rows_agree(call, mine, other, dim))
+    axes[dim] = of.axes[dim]
+    if all(f.domain.kind == "any" for f in of.axes[dim]) and src.rank == of.rank and src.shape[dim] == of.shape[dim]:
+        axes[dim] = src.axes[dim]
+    elif bound_on_axis(src, dim) and extent_of(of.axes[dim]) == src.shape[dim]:
+        axes[dim] = src.axes[dim]
+    bound = join_bound(call, [("self", slot, of), ("src", src_slot, src)])
+    partial = join_partial(call, [mine, other], (), {"self", "src"}, bound)
+    return layout(of.dtype, tuple(axes), bound, partial)
+
+
+@register("slice_scatter", back=_back_same)
+def slice_scatter(call: Call) -> Result:
+    """src written over a slice of self."""
+    slot, of = _self(call)
+    src = call.tensor("src")
+    dim = dim_of(call, "dim", of.rank, 0)
+    if src is None or dim < 0 or src.rank != of.rank:
+        return call.result(of)
+    out = _placed(call, of, slot, src, call.slot("src"), dim)
+    if call.rule.mutates:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+@register("select_scatter", back=_back_same)
+def select_scatter(call: Call) -> Result:
+    """src written over one element of an axis of self."""
+    slot, of = _self(call)
+    src = call.tensor("src")
+    dim = dim_of(call, "dim", of.rank, 0)
+    if src is None or dim < 0:
+        return call.result(of)
+    wide = replace(src, axes=(*src.axes[:dim], (), *src.axes[dim:]))
+    cuts: list[tuple[int, Factor]] = bound_on_axis(of, dim)
+    if cuts:
+        call.issue("LC108", f"an element is written at a position among all tokens; {{0}} holds a share over {call.ctx.group((cuts[0][0],))}", slot)
+    out = _placed(call, of, slot, wide, call.slot("src"), dim)
+    if call.rule.mutates:
+        return call.result(out, mutated={slot: out})
+    return call.result(out)
+
+
+@register("movedim", is_view=True)
+def movedim(call: Call) -> Result:
+    """Axes moved to other places."""
+    _slot, of = _self(call)
+    source, target = call.get("source"), call.get("destination")
+    froms = source if isinstance(source, list) else [source]
+    tos = target if isinstance(target, list) else [target]
+    froms = [d % of.rank for d in froms if isinstance(d, int)]
+    tos = [d % of.rank for d in tos if isinstance(d, int)]
+    order: list[int | None] = [None] * of.rank
+    for a, b in zip(froms, tos, strict=False):
+        order[b] = a
+    rest = iter(i for i in range(of.rank) if i not in froms)
+    full = [a if a is not None else next(rest) for a in order]
+    return call.result(replace(of, axes=tuple(of.axes[i] for i in full)))

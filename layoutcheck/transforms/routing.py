@@ -1,0 +1,211 @@
+"""Experts, caches, quantisation, regions and assertions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutcheck.domains import Factor, feature, is_token_like, routed
+from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.compare import compare_axes, strength
+from layoutcheck.infer.states import join_bound
+from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
+from layoutcheck.symbols import Size
+from layoutcheck.transforms.collectives import data_of
+from layoutcheck.transforms.reduce import check_pending
+from layoutcheck.transforms.registry import register
+from layoutcheck.transforms.views import Sources, _back_same, _self
+
+
+def _rows(of: Layout) -> Axis:
+    """All axes but the last, as one: the tokens of an id tensor [.., k]."""
+    return tuple(f for axis in of.axes[:-1] for f in axis)
+
+
+def _back_dispatch(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = data_of(call)
+    return [(slot, of.rank - 1, inner)] if of is not None and axis == 1 else None
+
+
+@register("dispatch", back=_back_dispatch)
+def dispatch(call: Call) -> Result:
+    """Rows of tokens copied once per chosen expert and grouped by expert: a routed domain, named by whose tokens they are."""
+    slot, of = data_of(call)
+    ids = call.tensor("ids")
+    if of is None or ids is None or of.rank < 2 or ids.rank < 1:
+        return call.result(of)
+    ids_slot = call.slot("ids")
+    check_pending(call, slot, of, call.name("x"))
+    x_rows, id_rows = of, ids
+    if of.rank == 2 and ids.rank == 2 and of.axes[0] and ids.axes[0]:
+        first, second = ((slot, x_rows, 0), (ids_slot, id_rows, 0))
+        if strength(ids.axes[0]) > strength(of.axes[0]):
+            first, second = second, first
+        compare_axes(call, first, second)
+    rows = _rows(of) or _rows(ids)
+    choices = ids.axes[-1]
+    bound = join_bound(call, [("x", slot, of), ("ids", ids_slot, replace(ids, value=None))])
+    digits = {f.domain for f in rows}
+    source = tuple((m, fs) for m, fs in sorted(bound.items()) if any(b.domain in digits for b in fs))
+    extent = extent_of(rows) * extent_of(choices)
+    domain = routed((*rows, *choices), source, extent, "")
+    return call.result(layout(of.dtype, ((domain.whole,), of.axes[-1]), bound, of.partial))
+
+
+def _back_combine(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, _of = data_of(call)
+    return [(slot, 1, inner)] if axis == outs[output].rank - 1 else None
+
+
+@register("combine", back=_back_combine)
+def combine(call: Call) -> Result:
+    """Rows back in token order, [tokens, k, hidden]: exactly the tokens that were dispatched, never more."""
+    slot, of = data_of(call)
+    ids = call.tensor("ids")
+    if of is None or ids is None:
+        return call.result(of)
+    ids_slot = call.slot("ids")
+    axis = of.axes[0] if of.axes else ()
+    tail = of.axes[1:]
+    bound = dict(of.bound_map)
+    first = axis[0] if len(axis) == 1 else None
+    if first is None or first.domain.kind != "routed" or not first.is_whole:
+        received_rows = any(f.domain.kind in ("received", "routed", "pick", "concat") for f in axis)
+        if axis and not all(f.domain.is_feature for f in axis):
+            text = (
+                "rows are put back in token order before all of them have returned from the experts: {0}"
+                if received_rows
+                else "{0} was not dispatched; only dispatched rows can be put back in token order"
+            )
+            call.issue("LC101", text, slot, ids_slot)
+        for m, fs in ids.bound:
+            bound[m] = fs
+        return call.result(layout(of.dtype, (*ids.axes, *tail), {**bound}, of.partial))
+    rows, source = first.domain.args
+    wanted = tuple(f for a in ids.axes for f in a)
+    if rows != wanted or {m: fs for m, fs in source} != _tokens_only(ids):
+        have, want_size = extent_of(rows), extent_of(wanted)
+        code = "LC102" if have == want_size else "LC101"
+        call.issue(code, "{0} was dispatched with other top-k ids than {1}", slot, ids_slot)
+    return call.result(layout(of.dtype, (*ids.axes, *tail), bound, of.partial))
+
+
+def _tokens_only(ids: Layout) -> dict[int, tuple[Factor, ...]]:
+    digits = {f.domain for a in ids.axes for f in a}
+    return {m: fs for m, fs in ids.bound if any(b.domain in digits for b in fs)}
+
+
+@register("moe", back=_back_same)
+def moe(call: Call) -> Result:
+    """Dispatch, experts and combine in one op: the output has x's rows."""
+    slot, of = data_of(call)
+    ids = call.tensor("ids")
+    if of is None:
+        return call.result(None)
+    check_pending(call, slot, of, call.name("x"))
+    if ids is not None and ids.axes and of.axes and ids.axes[0] and of.axes[0] and of.rank == ids.rank:
+        first, second = (slot, of, 0), (call.slot("ids"), ids, 0)
+        if strength(ids.axes[0]) > strength(of.axes[0]):
+            first, second = second, first
+        compare_axes(call, first, second)
+    return call.result(replace(of, dtype=call.dtype(of.dtype)))
+
+
+@register("cache_write")
+def cache_write(call: Call) -> Result:
+    """Rows written into a cache at slots. Written by each rank with its own share, a cache is filled in part."""
+    cache, cache_slot = call.tensor("cache"), call.slot("cache")
+    slots = call.tensor("slots")
+    named = call.rule.options.get("values", "").split(",")
+    values = [(p, s, of) for p, s, of in call.tensors() if p in named or (named == [""] and s not in (cache_slot, call.slot("slots")))]
+    for p, s, of in values:
+        check_pending(call, s, of, p)
+    lead = [(p, s, of) for p, s, of in values if of.rank and of.axes[0]]
+    if slots is not None and slots.rank == 1 and slots.axes[0]:
+        for _, s, of in lead:
+            at = next((i for i, a in enumerate(of.axes) if any(not f.domain.is_feature for f in a)), None)
+            if at is None or not any(is_token_like(f.domain) for f in of.axes[at]):
+                continue
+            first, second = (s, of, at), (call.slot("slots"), slots, 0)
+            if strength(slots.axes[0]) > strength(of.axes[at]):
+                first, second = second, first
+            compare_axes(call, first, second)
+    if cache is None:
+        return call.result(*[of for _, _, of in values[:1]])
+    bound = dict(cache.bound_map)
+    for _, _, of in [*values, *([("slots", 0, slots)] if slots is not None else [])]:
+        for m, fs in of.bound:
+            tokens = tuple(b for b in fs if is_token_like(b.domain))
+            if tokens and m not in call.ctx.mesh.quotient:
+                bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + tokens))
+    out = replace(cache, bound=bound)
+    if call.rule.options.get("returns") == "cache":
+        return call.result(out, mutated={cache_slot: out})
+    return call.result(None, mutated={cache_slot: out})
+
+
+def _back_quantize(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = data_of(call)
+    return [(slot, axis, inner)] if of is not None and output == 0 else None
+
+
+@register("quantize", back=_back_quantize)
+def quantize(call: Call) -> Result:
+    """Codes, and a scale taken over some axes (all of them where none are named). The scale of a share is the share's own."""
+    slot, of = data_of(call)
+    if of is None:
+        return call.result(None)
+    check_pending(call, slot, of, call.name("x"))
+    codes, scale = quantized(call, of)
+    if call.get("offset"):
+        return call.result(codes, scale, replace(scale, dtype=call.dtype("int32", 2)))
+    return call.result(codes, scale)
+
+
+def quantized(call: Call, of: Layout) -> list[Layout]:
+    """Layouts of codes, scale and (asymmetric) offset of a quantised tensor."""
+    codes = replace(of, dtype=call.dtype("int8"), partial=(), value=None)
+    dims = call.get("dims")
+    group = call.get("group_size")
+    dims = [dims] if isinstance(dims, int) else dims
+    wanted = [d + of.rank if isinstance(d, int) and d < 0 else d for d in dims] if isinstance(dims, list) else []
+    axes: tuple[Axis, ...]
+    if isinstance(group, int) and group > 0 and of.rank:
+        last = of.shape[-1]
+        count = last // group if isinstance(last, int) else 1
+        axes = (*of.axes[:-1], (feature(count).whole,) if not bound_on_axis(of, of.rank - 1) else of.axes[-1])
+    elif wanted:
+        axes = tuple(() if i in wanted else a for i, a in enumerate(of.axes))
+    else:
+        axes = ()
+    return [codes, layout(call.dtype("float32", 1), axes, of.bound_map)]
+
+
+@register("assert_")
+def nothing(call: Call) -> Result:
+    """An assertion: no output."""
+    return call.result(None)
+
+
+@register("opaque")
+def opaque_(call: Call) -> Result:
+    """An op of which only the results are known: it needs all of every operand."""
+    first: Layout | None = None
+    for param, slot, of in call.tensors():
+        check_pending(call, slot, of, param)
+        first = first or of
+        for m, fs in of.bound:
+            if m not in call.ctx.mesh.quotient and any(is_token_like(b.domain) for b in fs):
+                call.issue("LC106", f"needs all of its operands; {{0}} is a share over {call.ctx.group((m,))}", slot)
+                break
+    count = call.get("outputs", 1)
+    out = layout(call.dtype("float32"), ()) if first is None else replace(first, dtype=call.dtype(first.dtype), partial=(), value=None)
+    return call.result(*[out] * (count if isinstance(count, int) else 1))
+
+
+def _region(call: Call) -> Result:
+    _slot, of = _self(call)
+    return call.result(of)
+
+
+for _name in ("region_begin", "region_end", "region_copy"):
+    register(_name, back=_back_same)(_region)

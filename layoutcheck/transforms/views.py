@@ -1,0 +1,416 @@
+"""Views: the same elements under other axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutcheck.domains import Factor, anything, base_of, feature, is_token_like, repeated
+from layoutcheck.infer.call import Call, Result, dim_of
+from layoutcheck.infer.regroup import Cuts, regroup
+from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
+from layoutcheck.symbols import Size, divide_exact
+from layoutcheck.transforms.registry import register
+
+Sources = list[tuple[int, int, Size]]
+
+
+def _self(call: Call) -> tuple[int, Layout]:
+    of = call.tensor("self")
+    slot = call.slot("self")
+    if of is None:
+        of, slot = next(((of, s) for _, s, of in call.tensors()), (layout("float32", ()), -1))
+    return slot, of
+
+
+def sizes_of(value: Any) -> list[Size] | None:
+    """A size argument as a list; None where it is not one."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        out: list[Size] = []
+        for v in value:
+            if isinstance(v, bool) or v is None or isinstance(v, (str, float, Layout)):
+                return None
+            out.append(v)
+        return out
+    return [value]
+
+
+def _same(call: Call) -> Result:
+    slot, of = _self(call)
+    partial = of.partial
+    dtype = call.dtype(of.dtype)
+    if partial and call.rule.linear.isdisjoint({call.name("self"), "x"}):
+        call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(partial)} and goes into an op that is not linear in it", slot)
+    out = of if dtype == of.dtype else replace(of, dtype=dtype)
+    return call.result(out)
+
+
+def _back_same(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    return [(slot, axis, inner)] if slot >= 0 and axis < of.rank else None
+
+
+register("same", back=_back_same, is_view=True)(_same)
+
+
+def _flat_stream(of: Layout) -> list[Factor]:
+    return [f for axis in of.axes for f in axis]
+
+
+def _numel(of: Layout) -> Size:
+    total: Size = 1
+    for n in of.shape:
+        total = total * n
+    return total
+
+
+def _resolve(of: Layout, sizes: list[Size]) -> list[Size]:
+    """Replace one -1 by what is left of the elements."""
+    if not any(s == -1 for s in sizes):
+        return sizes
+    known: Size = 1
+    for s in sizes:
+        if s != -1:
+            known = known * s
+    rest = divide_exact(_numel(of), known)
+    return [rest if s == -1 and rest is not None else s for s in sizes]
+
+
+def _written_for_full(of: Layout, sizes: list[Size]) -> tuple[int, Size, Size] | None:
+    """A literal that is the extent of a whole token domain of which the value holds a share: (position, literal, actual)."""
+    tokens = [(f, axis) for axis in of.axes for f in axis if not f.domain.is_feature]
+    for f, axis in tokens:
+        have = extent_of(axis)
+        wholes = {base_of(f.domain).extent, f.domain.extent}
+        shares = {b.extent for fs in of.bound_map.values() for b in fs if b.domain is f.domain}
+        for position, s in enumerate(sizes):
+            if s == -1 or s == have or s == f.extent:
+                continue
+            if (s in wholes and f.extent != s) or any(divide_exact(f.extent, p) == s for p in shares):
+                return position, s, f.extent
+    return None
+
+
+def view_to(call: Call, of: Layout, slot: int, wanted: list[Size]) -> Layout:
+    """The layout of a view to these sizes (one may be -1), with an issue where literals do not fit."""
+    stream = _flat_stream(of)
+    resolved = _resolve(of, wanted)
+    cuts: Cuts = {m: list(fs) for m, fs in of.bound}
+    pieces = regroup(stream, resolved, cuts) if -1 not in resolved else None
+    if pieces is not None and not _tears_features(of, pieces):
+        return layout(of.dtype, tuple(pieces), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
+    stale = _written_for_full(of, wanted)
+    if stale is not None:
+        position, literal, actual = stale
+        fixed = _resolve(of, [actual if i == position else s for i, s in enumerate(wanted)])
+        cuts = {m: list(fs) for m, fs in of.bound}
+        mended = regroup(stream, fixed, cuts) if -1 not in fixed else None
+        if mended is not None:
+            call.issue("LC101", f"the size {literal} was written for another layout: {{0}} has {actual} tokens here", slot)
+            return layout(of.dtype, tuple(mended), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
+    if pieces is not None:
+        call.issue("LC101", f"the sizes {_text(wanted)} mix tokens and features of {{0}}", slot)
+        return layout(of.dtype, tuple(pieces), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
+    mended = _keep_tokens(of, resolved)
+    call.issue("LC101", f"{{0}} does not fit the sizes {_text(wanted)}", slot)
+    if mended is not None:
+        return mended
+    axes = tuple((feature(s).whole,) if s != -1 else () for s in resolved)
+    return layout(of.dtype, axes, {}, of.partial)
+
+
+def _keep_tokens(of: Layout, sizes: list[Size]) -> Layout | None:
+    """After a misfit, go on with the value's own axes where the number of axes allows."""
+    own = [axis for axis in of.axes if axis]
+    units = [i for i, s in enumerate(sizes) if s == 1]
+    if len(sizes) - len(units) == len(own):
+        axes: list[Axis] = []
+        rest = iter(own)
+        for i in range(len(sizes)):
+            axes.append(() if i in units else next(rest))
+        return layout(of.dtype, tuple(axes), of.bound_map, of.partial, of.value)
+    return None
+
+
+def _text(sizes: list[Size]) -> str:
+    return "[" + ", ".join(str(s) for s in sizes) + "]"
+
+
+def _tears_features(of: Layout, pieces: list[Axis]) -> bool:
+    """Whether a token digit was cut off its domain and joined with features: never what a view of a full tensor does."""
+    before = {f for axis in of.axes for f in axis}
+    for axis in pieces:
+        torn = [f for f in axis if not f.domain.is_feature and f not in before and not f.is_whole]
+        if torn and any(f.domain.is_feature for f in axis):
+            return True
+        tokens = [f for f in axis if is_token_like(f.domain)]
+        if tokens and any(f.domain.is_feature for f in axis):
+            cut_tokens = [f for f in tokens if not f.is_whole]
+            split_features = [f for f in axis if f.domain.is_feature and f not in before]
+            if cut_tokens and split_features and any(
+                f not in before and f.domain.is_feature for other in pieces if other is not axis for f in other
+            ):
+                return True
+    return False
+
+
+def _back_view(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    out: Layout = outs[output]
+    right: Size = inner
+    for n in out.shape[axis + 1 :]:
+        right = right * n
+    # `right` elements lie to the right of the cut in the whole tensor; find the operand axis that holds that place.
+    # Of several axes at the same place (unit axes between), the innermost that is not empty holds the digit.
+    below: Size = 1
+    for i in reversed(range(of.rank)):
+        size = of.shape[i]
+        upper = below * size
+        at = divide_exact(right, below)
+        if at is not None and divide_exact(upper, right) is not None and size != 1:
+            return [(slot, i, at)]
+        below = upper
+    return None
+
+
+@register("view", back=_back_view, is_view=True)
+def view(call: Call) -> Result:
+    """view, reshape, _unsafe_view: sizes, one of which may be -1."""
+    slot, of = _self(call)
+    sizes = sizes_of(call.get("size"))
+    if sizes is None:
+        return call.result(of)
+    return call.result(view_to(call, of, slot, sizes))
+
+
+@register("flatten", back=_back_view, is_view=True)
+def flatten(call: Call) -> Result:
+    """Axes start_dim .. end_dim as one."""
+    _slot, of = _self(call)
+    if of.rank == 0:
+        return call.result(replace(of, axes=((),)))
+    start, end = dim_of(call, "start_dim", of.rank, 0), dim_of(call, "end_dim", of.rank, -1)
+    joined = tuple(f for axis in of.axes[start : end + 1] for f in axis)
+    return call.result(replace(of, axes=(*of.axes[:start], joined, *of.axes[end + 1 :])))
+
+
+@register("unflatten", back=_back_view, is_view=True)
+def unflatten(call: Call) -> Result:
+    """One axis as several."""
+    slot, of = _self(call)
+    dim = dim_of(call, "dim", of.rank)
+    sizes = sizes_of(call.get("sizes")) or [-1]
+    return call.result(view_to(call, of, slot, [*of.shape[:dim], *sizes, *of.shape[dim + 1 :]]))
+
+
+def _permutation(call: Call, of: Layout) -> list[int]:
+    dims = call.get("dims")
+    if not isinstance(dims, list):
+        return list(range(of.rank))
+    out = [d + of.rank if isinstance(d, int) and d < 0 else d for d in dims]
+    return out if sorted(out) == list(range(of.rank)) else list(range(of.rank))
+
+
+def _back_permute(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    return [(slot, _permutation(call, of)[axis], inner)]
+
+
+@register("permute", back=_back_permute, is_view=True)
+def permute(call: Call) -> Result:
+    """Axes in another order."""
+    _slot, of = _self(call)
+    return call.result(replace(of, axes=tuple(of.axes[d] for d in _permutation(call, of))))
+
+
+def _swapped(call: Call, of: Layout) -> tuple[int, int]:
+    if not call.has("dim0"):
+        return (0, 1) if of.rank == 2 else (0, 0)
+    return dim_of(call, "dim0", of.rank, 0), dim_of(call, "dim1", of.rank, 0)
+
+
+def _back_transpose(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    a, b = _swapped(call, of)
+    return [(slot, {a: b, b: a}.get(axis, axis), inner)]
+
+
+@register("t", back=_back_transpose, is_view=True)
+@register("transpose", back=_back_transpose, is_view=True)
+def transpose(call: Call) -> Result:
+    """Two axes swapped; without arguments, a matrix transposed."""
+    _slot, of = _self(call)
+    a, b = _swapped(call, of)
+    if min(a, b) < 0 or of.rank < 2:
+        return call.result(of)
+    axes = list(of.axes)
+    axes[a], axes[b] = axes[b], axes[a]
+    return call.result(replace(of, axes=tuple(axes)))
+
+
+def _back_unsqueeze(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    dim = dim_of(call, "dim", of.rank + 1)
+    return None if axis == dim else [(slot, axis - (axis > dim), inner)]
+
+
+@register("unsqueeze", back=_back_unsqueeze, is_view=True)
+def unsqueeze(call: Call) -> Result:
+    """A new axis of extent one."""
+    _slot, of = _self(call)
+    dim = max(dim_of(call, "dim", of.rank + 1), 0)
+    return call.result(replace(of, axes=(*of.axes[:dim], (), *of.axes[dim:])))
+
+
+def _squeezed(call: Call, of: Layout) -> list[int]:
+    dim = call.get("dim")
+    dims = dim if isinstance(dim, list) else [dim] if dim is not None else list(range(of.rank))
+    wanted = {d + of.rank if isinstance(d, int) and d < 0 else d for d in dims}
+    return [i for i in range(of.rank) if i in wanted and of.shape[i] == 1]
+
+
+def _back_squeeze(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    kept = [i for i in range(of.rank) if i not in set(_squeezed(call, of))]
+    return [(slot, kept[axis], inner)]
+
+
+@register("squeeze", back=_back_squeeze, is_view=True)
+def squeeze(call: Call) -> Result:
+    """Axes of extent one dropped. A unit token or head axis hands its digit on to the next axis."""
+    _slot, of = _self(call)
+    dropped = set(_squeezed(call, of))
+    axes: list[Axis] = []
+    carried: Axis = ()
+    for i, axis in enumerate(of.axes):
+        if i in dropped:
+            carried = carried + axis
+            continue
+        axes.append(carried + axis)
+        carried = ()
+    if carried and axes:
+        axes[-1] = axes[-1] + carried
+    return call.result(replace(of, axes=tuple(axes)))
+
+
+def _back_expand(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    at = axis - (outs[output].rank - of.rank)
+    if at < 0 or of.shape[at] != outs[output].shape[axis]:
+        return None
+    return [(slot, at, inner)]
+
+
+@register("expand", back=_back_expand, is_view=True)
+def expand(call: Call) -> Result:
+    """Axes of extent one repeated to a size; the size may be a token count, so such an axis fits any domain."""
+    slot, of = _self(call)
+    sizes = sizes_of(call.get("size"))
+    if sizes is None:
+        return call.result(of)
+    lead = len(sizes) - of.rank
+    axes: list[Axis] = []
+    for i, size in enumerate(sizes):
+        own = of.axes[i - lead] if i >= lead else ()
+        if size == -1 or extent_of(own) == size or not isinstance(size, int) and own:
+            if size != -1 and own and extent_of(own) != size:
+                call.issue("LC101", f"{{0}} does not expand to {size}", slot)
+            axes.append(own)
+        elif not own or extent_of(own) == 1:
+            axes.append((anything(size).whole,))
+        else:
+            stale = bound_on_axis(of, i - lead) or any(not f.domain.is_feature for f in own)
+            call.issue(
+                "LC101",
+                f"the size {size} was written for another layout: {{0}} has {extent_of(own)} here"
+                if stale
+                else f"{{0}} does not expand to {size}",
+                slot,
+            )
+            axes.append(own)
+    return call.result(replace(of, axes=tuple(axes)))
+
+
+@register("repeat")
+def repeat(call: Call) -> Result:
+    """The whole tensor over again, `repeats` times per axis."""
+    _slot, of = _self(call)
+    times = sizes_of(call.get("repeats"))
+    if times is None:
+        return call.result(of)
+    lead = len(times) - of.rank
+    axes: list[Axis] = []
+    for i, n in enumerate(times):
+        own = of.axes[i - lead] if i >= lead else ()
+        axes.append(own if n == 1 else _repeated(own, n, False))
+    return call.result(replace(of, axes=tuple(axes)))
+
+
+def _repeated(own: Axis, times: Size, interleaved: bool) -> Axis:
+    if not own or extent_of(own) == 1:
+        return (anything(times).whole,)
+    if interleaved:
+        return (*own, feature(times).whole)
+    return (feature(times).whole, *own)
+
+
+@register("repeat_interleave")
+def repeat_interleave(call: Call) -> Result:
+    """Each element `repeats` times beside itself."""
+    _slot, of = _self(call)
+    n = call.get("repeats")
+    dim = dim_of(call, "dim", of.rank)
+    if dim < 0 or n is None or isinstance(n, Layout):
+        return call.result(replace(of, axes=((anything(_numel(of)).whole,),)) if of.rank > 1 else of)
+    axes = list(of.axes)
+    own = axes[dim]
+    if own and any(f.domain.is_feature for f in own) and bound_on_axis(of, dim):
+        # heads repeated for grouped queries stay in their shard
+        axes[dim] = (*own, feature(n).whole)
+    elif own and len(own) == 1 and not own[0].domain.is_feature:
+        axes[dim] = (repeated(own[0], n, True).whole,)
+    else:
+        axes[dim] = _repeated(own, n, True)
+    return call.result(replace(of, axes=tuple(axes)))
+
+
+@register("roll")
+@register("flip")
+def reorder(call: Call) -> Result:
+    """Rows in another fixed order along some axes: tokens must be whole there."""
+    slot, of = _self(call)
+    dims = call.get("dims")
+    wanted = dims if isinstance(dims, list) else [dims] if dims is not None else []
+    for d in wanted:
+        i = d + of.rank if isinstance(d, int) and d < 0 else d
+        if isinstance(i, int) and 0 <= i < of.rank:
+            cuts = bound_on_axis(of, i)
+            if cuts:
+                call.issue("LC106", f"moves elements along an axis on which {{0}} is sharded over {call.ctx.group((cuts[0][0],))}", slot)
+    return call.result(of)
+
+
+@register("view_as_complex", is_view=True)
+def view_as_complex(call: Call) -> Result:
+    """The last axis of two becomes one complex number."""
+    _slot, of = _self(call)
+    return call.result(replace(of, axes=of.axes[:-1], dtype="complex64"))
+
+
+@register("view_as_real", is_view=True)
+def view_as_real(call: Call) -> Result:
+    """A complex number becomes a last axis of two."""
+    _slot, of = _self(call)
+    return call.result(replace(of, axes=(*of.axes, (feature(2).whole,)), dtype="float32"))
+
+
+@register("tri", back=_back_same)
+def triangle(call: Call) -> Result:
+    """triu, tril: positions decide, so neither of the last two axes may start anywhere but at its beginning."""
+    slot, of = _self(call)
+    for i in range(max(of.rank - 2, 0), of.rank):
+        cuts = bound_on_axis(of, i)
+        if cuts and any(is_token_like(b.domain) for _, b in cuts):
+            call.issue("LC106", f"a triangle is cut from the matrix's corner; {{0}} is sharded over {call.ctx.group((cuts[0][0],))}", slot)
+    return call.result(of)
