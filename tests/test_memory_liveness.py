@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutcheck.errors import InputError
+from layoutcheck.memory.ledger import Ledger, add_activations
 from layoutcheck.memory.liveness import Interval, Region, liveness_peak, peak_formula
+from layoutcheck.memory.verdict import largest_tokens
 
 STEPS = 8
 
@@ -123,6 +125,24 @@ def test_formulas_and_where() -> None:
 def test_what_is_refused(values: list[Interval], message: str) -> None:
     with pytest.raises(InputError, match=message):
         liveness_peak(values, steps=STEPS)
+
+
+def test_the_peak_is_a_line_and_says_how_many_tokens_fit() -> None:
+    values = [Interval("x", "2*T*h", 0, 2), Interval("y", "T*4", 2, 4)]
+
+    def peak_at(tokens: int) -> int:
+        return liveness_peak(values, symbols={"T": tokens, "h": 3}).bytes
+
+    assert largest_tokens(peak_at, 1005) == 100  # ten bytes a token
+    assert largest_tokens(peak_at, 9) == 0
+    assert largest_tokens(lambda t: 0, 1, most=77) == 77
+    ledger = Ledger("a rank", 0, {"T": 7, "h": 3})
+    peak = liveness_peak(values, symbols=ledger.symbols)
+    line = add_activations(ledger, peak, peak_formula(peak, values))
+    assert (line.bytes, line.tensors, line.note) == (70, ("x", "y"), "at step 2")
+    assert ledger.total(["activations"]) == 70 and ledger.static == 0
+    with pytest.raises(InputError, match="gives 71 bytes"):
+        add_activations(ledger, peak, "71")
 
 
 def test_nothing_lives_in_an_empty_program() -> None:

@@ -161,17 +161,9 @@ def test_fused_modules_need_one_type(module: str, fused: str) -> None:
 
 
 def test_the_latent_projections_need_one_type_where_they_are_fused() -> None:
-    figures = {
-        **FIGURES,
-        "q_lora_rank": 64,
-        "kv_lora_rank": 32,
-        "qk_nope_head_dim": 16,
-        "qk_rope_head_dim": 8,
-        "v_head_dim": 16,
-    }
     quantisation = ByName("W8A8", {"*.kv_a_proj_with_mqa": "W8A8_DYNAMIC"})
     with pytest.raises(InputError, match=r"q_a_proj is W8A8 and .*kv_a_proj_with_mqa is W8A8_DYNAMIC"):
-        weight_ledger(model_from_dict(figures), Plan(), quantisation)
+        weight_ledger(model_from_dict(LATENT), Plan(), quantisation)
 
 
 def test_experts_of_a_layer_need_one_type() -> None:
@@ -276,6 +268,56 @@ def test_compressed_tensors() -> None:
 def test_configs_that_are_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         HuggingFace(config)
+
+
+LATENT = {
+    **FIGURES,
+    "q_lora_rank": 64,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
+
+
+def test_originals_of_derived_weights_are_kept_or_freed_as_the_profile_says() -> None:
+    config = model_from_dict(LATENT)
+
+    def resident(engine: str, *modes: str) -> dict[str, int]:
+        ledger = weight_ledger(config, Plan(Parallel(2), engine, modes), ByName("W8A8"))
+        return {
+            line.name.rsplit("self_attn.", 1)[-1]: line.bytes
+            for line in ledger.lines
+            if line.state == "resident"
+        }
+
+    whole = 3 * 4 * 32  # layers, heads here, latent
+    freed = resident("vllm-ascend")
+    assert freed["W_UK_T"] + freed["W_UV"] == whole * (16 + 16) * 2
+    assert "kv_b_proj.weight" not in freed
+    kept = resident("vllm")
+    assert kept["W_UK_T"] + kept["W_UV"] == whole * (16 + 16) * 2
+    assert kept["kv_b_proj.weight"] == whole * (16 + 16)
+    fused = resident("vllm-ascend", "mlapo")
+    assert fused["wd_qkv"] == fused["fused_qkv_a_proj.weight"] == 3 * 256 * (64 + 32 + 8)
+    assert fused["wu_q"] == fused["q_b_proj.weight"] == 3 * 4 * 24 * 64
+    decode = resident("vllm-ascend", "mlapo-decode")
+    assert "wd_qkv" in decode and "fused_qkv_a_proj.weight" not in decode
+    assert "fused_qkv_a_proj.weight_scale" in decode
+    # only static W8A8 has that form
+    dynamic = weight_ledger(config, Plan(Parallel(2), modes=("mlapo",)), ByName("W8A8_DYNAMIC"))
+    assert not dynamic.find("wd_qkv")
+    with pytest.raises(InputError, match="no mlapo-decode together with mlapo"):
+        resident("vllm-ascend", "mlapo", "mlapo-decode")
+
+
+def test_the_loading_peak_is_above_what_stays() -> None:
+    config = model_from_dict(LATENT)
+    ledger = weight_ledger(config, Plan(), ByName("W8A8"))
+    assert ledger.loading_peak > ledger.static
+    # everything as loaded, and one transposed copy of the largest weight, here gate_up_proj of one layer
+    derived, freed = ledger.total(["derived"]), ledger.total(state="load")
+    assert ledger.loading_peak == ledger.static - derived + freed + 2 * 512 * 256
 
 
 def test_without_a_config_everything_is_float_and_nothing_is_assumed() -> None:
