@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from fuzz_inputs import HOSTILE, archive, bombs, dump, json_document, mutations, pt2_document
+from fuzz_documents import archive, dump, json_document, pt2_document
+from fuzz_inputs import HOSTILE, bombs, mutations
 
 from layoutcheck.errors import InputError
 from layoutcheck.json_form import dumps
