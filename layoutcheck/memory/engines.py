@@ -10,28 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from layoutcheck.errors import InputError
+from layoutcheck.memory.profile_check import check_profile
 from layoutcheck.models import ModelConfig
 from layoutcheck.models.read import read_json
 from layoutcheck.resources import rules_dir
-
-_KEYS = {
-    "doc",
-    "source",
-    "companions",
-    "fuse",
-    "vocab_multiple",
-    "embedding",
-    "whole",
-    "float",
-    "modes",
-    "buffers",
-    "derived",
-    "conversion",
-    "distributed",
-    "gathered",
-    "mtp",
-    "cache",
-}
 
 
 @dataclass(frozen=True)
@@ -113,8 +95,5 @@ def load_engine(source: str) -> Engine:
         if source not in engine_names():
             raise InputError(f"no engine profile {source!r}; known are {', '.join(engine_names())}")
     values = read_json(path)
-    if unknown := set(values) - _KEYS:
-        raise InputError(f"unknown key {sorted(unknown)[0]!r} in an engine profile", where=str(path))
-    if values.get("companions") not in ("full", "scalars", "none"):
-        raise InputError("companions is full, scalars or none", where=str(path))
+    check_profile(values, str(path))
     return Engine(path.stem, values)

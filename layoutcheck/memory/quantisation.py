@@ -129,7 +129,7 @@ class HuggingFace:
         ignored = [
             str(pattern)
             for key in ("ignore", "modules_to_not_convert", "ignored_layers", "dynamic_exclude")
-            for pattern in config.get(key) or []
+            for pattern in self._list(config, key)
         ]
         self.uniform = not any(re.search(r"\d", pattern) for pattern in ignored)
         self._ignored = [_matcher(pattern) for pattern in ignored]
@@ -156,6 +156,12 @@ class HuggingFace:
                 return scheme
         return _FLOAT
 
+    def _list(self, values: Mapping[str, Any], key: str) -> list[Any]:
+        value = values.get(key)
+        if value is not None and not isinstance(value, list):
+            raise InputError(f"{key} is {value!r}, not a list", where=self.where)
+        return value or []
+
     def _integer(self, values: Mapping[str, Any], *names: str, default: int | None = None) -> int:
         for name in names:
             value = values.get(name)
@@ -170,11 +176,14 @@ class HuggingFace:
         if block is None:
             static = config.get("activation_scheme") == "static"
             return [(None, scheme_named("FP8_TENSOR_STATIC" if static else "FP8_TENSOR"))]
-        if not (
-            isinstance(block, list) and len(block) == 2 and all(isinstance(b, int) and b > 0 for b in block)
-        ):
-            raise InputError(f"weight_block_size is {block!r}, not two sizes", where=self.where)
-        return [(None, scheme_named("FP8_BLOCK", params={"block_out": block[0], "block_in": block[1]}))]
+        rows, columns = self._blocks(block)
+        return [(None, scheme_named("FP8_BLOCK", params={"block_out": rows, "block_in": columns}))]
+
+    def _blocks(self, block: Any) -> list[int]:
+        sizes = isinstance(block, list) and len(block) == 2 and all(type(b) is int and b > 0 for b in block)
+        if not sizes:
+            raise InputError(f"a block of {block!r}, not two sizes", where=self.where)
+        return list(block)
 
     def _packed(self, config: Mapping[str, Any]) -> list[tuple[list[re.Pattern[str]] | None, Scheme]]:
         bits = self._integer(config, "bits", "w_bit", default=4)
@@ -193,7 +202,7 @@ class HuggingFace:
             if not isinstance(weights, Mapping):
                 raise InputError(f"config_groups.{name} has no weights", where=self.where)
             form = str(group.get("format") or config.get("format") or "")
-            targets = [str(t) for t in group.get("targets") or ["Linear"]]
+            targets = [str(t) for t in self._list(group, "targets") or ["Linear"]]
             matchers = None if "Linear" in targets else [_matcher(t) for t in targets]
             found.append((matchers, self._group_scheme(weights, form, f"{self.where}.{name}")))
         return found
@@ -206,10 +215,8 @@ class HuggingFace:
             return scheme_named(name, params={"group": self._integer(weights, "group_size", default=32)})
         if kind == "float" and bits == 8:
             if strategy == "block":
-                block = weights.get("block_structure") or [128, 128]
-                return scheme_named(
-                    "FP8_BLOCK", params={"block_out": int(block[0]), "block_in": int(block[1])}
-                )
+                block = self._blocks(weights.get("block_structure") or [128, 128])
+                return scheme_named("FP8_BLOCK", params={"block_out": block[0], "block_in": block[1]})
             return scheme_named("CT_FP8_CHANNEL" if strategy == "channel" else "FP8_TENSOR")
         if kind == "int" and "pack" in form:
             group = weights.get("group_size")

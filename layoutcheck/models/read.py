@@ -158,9 +158,16 @@ def model_from_dict(values: Mapping[str, Any], name: str = "model", where: str =
         qk_norm=fields.first("qk_norm")[1],
         max_positions=fields.integer("max_position_embeddings", default=0),
         rotary_dim=rotary,
-        quantization=values.get("quantization_config"),
+        quantization=_quantization(fields),
         notes=tuple(notes),
     )
+
+
+def _quantization(fields: _Fields) -> Mapping[str, Any] | None:
+    value = fields.first("quantization_config")[1]
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError("quantization_config is no object", where=fields.where)
+    return value
 
 
 def _latent(fields: _Fields) -> LatentAttention | None:
