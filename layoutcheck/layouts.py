@@ -116,7 +116,7 @@ def _push(out: list[Factor], f: Factor, bound: dict[int, list[Factor]]) -> None:
                 return
         out.append(f)
         return
-    sharded = _bound_axes(domain, bound) if bound else []
+    sharded = _bound_axes(domain, bound) if bound and not f.is_whole else []
     if f.extent == 1 and not sharded:
         return
     if not out or not out[-1].domain.is_feature or sharded:
@@ -126,7 +126,7 @@ def _push(out: list[Factor], f: Factor, bound: dict[int, list[Factor]]) -> None:
         return
     last = out[-1]
     extent = last.extent * f.extent
-    kept = _bound_axes(last.domain, bound) if bound else []
+    kept = _bound_axes(last.domain, bound) if bound and not last.is_whole else []
     if not kept:
         both_any = last.domain.kind == "any" and domain.kind == "any"
         out[-1] = (anything(extent) if both_any else feature(extent)).whole

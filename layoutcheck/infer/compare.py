@@ -24,6 +24,8 @@ def cut_signature(of: Layout, axis: int) -> tuple[tuple[object, int], ...]:
     bound = of.bound
     for f in reversed(of.axes[axis]):
         inner = inner * f.extent  # type: ignore[operator]
+        if f.is_whole:
+            continue
         for m, fs in bound:
             if any(b.domain is f.domain for b in fs):
                 found.append((inner, m))

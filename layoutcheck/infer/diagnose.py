@@ -71,7 +71,7 @@ def _unique(entries: list[Entry]) -> list[Entry]:
 def _first_per_call(entries: list[Entry]) -> list[Entry]:
     seen: set[int] = set()
     out = []
-    for entry in sorted(entries, key=lambda e: e[0]):
+    for entry in entries:
         if entry[0] not in seen:
             seen.add(entry[0])
             out.append(entry)
@@ -81,69 +81,86 @@ def _first_per_call(entries: list[Entry]) -> list[Entry]:
 def _roots(
     analysis: Analysis, errors: list[Entry]
 ) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], dict[int, tuple[tuple[str, str], ...]]]:
-    """Root causes with their fixes, and per root what follows from it."""
+    """Root causes with their fixes, and per root what follows from it.
+
+    A root is an error that is there before and after everything before it is repaired, at operands of which at
+    least one holds the same in both. The repair that lets the fewest of the errors stand is the one to go on with.
+    """
     if not errors:
         return [], {}
     solver = analysis.solver
     solver.patched = {}
     roots: list[tuple[Entry, tuple[Fix, ...]]] = []
-    handled: dict[Key, tuple[Fix, ...]] = {}
     standing = _first_per_call(errors)
+    marks = {(e[0], e[2].code) for e in errors}
     trials = 0
     taken: set[int] = set()
     while standing and len(roots) < MAX_ROOTS:
         k, key, issue = standing[0]
-        if k in taken:
-            standing = standing[1:]
-            continue
-        options = candidates(analysis, solver.patched, k, key, issue)
         best: Candidate | None = None
-        best_left: list[Entry] | None = None
-        verified: list[Candidate] = []
-        for option in options:
+        best_score: tuple[int, int] = (1 << 30, 0)
+        best_left: _Retried | None = None
+        verified: list[tuple[tuple[int, int], Candidate]] = []
+        for option in candidates(analysis, solver.patched, k, key, issue):
             trials += 1
             if trials > MAX_TRIALS and best is not None:
                 break
-            left = _retry(analysis, option.patches)
-            if any(e[1] == key and e[0] == k for e in left):
+            retried = _retry(analysis, option.patches)
+            if any(e[1] == key and e[0] == k for e in retried.errors) and analysis.program.op[k] >= 0:
                 continue
-            verified.append(option)
-            if best_left is None or len(left) < len(best_left):
-                best, best_left = option, left
-        alike = [e for e in standing if e[1] == key and e[2].code == issue.code]
-        fixes = tuple(o.fix(True) for o in sorted(verified, key=lambda o: o is not best))
+            old = sum(1 for e in retried.errors if (e[0], e[2].code) in marks and e[0] not in taken)
+            new = len(retried.errors) - old
+            verified.append(((new, old), option))
+            if (old, new) < best_score:
+                best, best_left, best_score = option, retried, (old, new)
+        alike = [e for e in standing if e[1] == key and e[2].code == issue.code] or [standing[0]]
         if best is None:
             # Nothing repairs it locally: go on as the rule recovered, without the complaint.
-            silent = {key: _silenced(analysis, key)}
-            solver.patched.update(silent)
-            left = _errors_now(analysis)
+            solver.patched[key] = _silenced(analysis, key)
+            best_left = _retry(analysis, {})
         else:
             solver.patched.update(best.patches)
-            assert best_left is not None
-            left = best_left
-        handled[key] = fixes
+        verified.sort(key=lambda entry: entry[0])
+        fixes = tuple(option.fix(score[0] == 0) for score, option in verified)
         for entry in alike:
             taken.add(entry[0])
             roots.append((entry, fixes))
-        standing = [e for e in _first_per_call(left) if e[0] not in taken]
+        assert best_left is not None
+        left = {(e[0], e[2].code): e for e in best_left.errors}
+        before = analysis.solution.typing.types
+        standing = [
+            left[(e[0], e[2].code)]
+            for e in _first_per_call(errors)
+            if e[0] not in taken and (e[0], e[2].code) in left and _untainted(analysis, e, before, best_left.types)
+        ]
     solver.patched = {}
     root_calls = {entry[0] for entry, _ in roots}
     return _attribute(analysis, roots, [e for e in errors if e[0] not in root_calls])
 
 
-def _retry(analysis: Analysis, patches: dict[Key, Result]) -> list[Entry]:
+def _untainted(analysis: Analysis, entry: Entry, before: list[Any], after: list[Any]) -> bool:
+    """Whether an operand that the issue is about holds the same with earlier faults as without them."""
+    ins = analysis.program.inputs[entry[0]]
+    slots = [s for s in entry[2].operands if s < len(ins)] or list(range(len(ins)))
+    return any(before[ins[s]] is after[ins[s]] for s in slots) or not slots
+
+
+@attrs.define
+class _Retried:
+    """The errors and layouts of a pass with repairs."""
+
+    errors: list[Entry]
+    types: list[Any]
+
+
+def _retry(analysis: Analysis, patches: dict[Key, Result]) -> _Retried:
     solver = analysis.solver
     before = solver.patched
     solver.patched = {**before, **patches}
-    left = _errors_now(analysis)
-    solver.patched = before
-    return left
-
-
-def _errors_now(analysis: Analysis) -> list[Entry]:
     solution = _resolve(analysis)
+    solver.patched = before
     found = [*solution.issues, *boundary_issues(analysis, solution.typing)]
-    return [e for e in found if is_error(e[2])]
+    return _Retried([e for e in found if is_error(e[2])], solution.typing.types)
 
 
 def _resolve(analysis: Analysis) -> Solution:

@@ -137,6 +137,9 @@ def _bind(call: Call, found: Matching, slot: int, of: Layout, pattern: Pattern, 
             if len(item.labels) == 1:
                 label = item.labels[0]
                 found.labels.setdefault(label.name, []).append(Occurrence(slot, of, axis, source, 1, label.whole))
+            elif not of.axes[axis]:
+                for label in item.labels:
+                    found.labels.setdefault(label.name, []).append(Occurrence(slot, of, axis, source, 1, label.whole))
             else:
                 refined = _refine(of, axis, item.labels, sizes)
                 if refined is None:

@@ -95,7 +95,8 @@ def find_mesh(
         named_lists = {n: r for n, r in named_lists.items() if not any(len(r) == s for s in named.values())}
         named_lists = {}
     if rank is None:
-        rank = p.graph.rank if p.graph.rank is not None else own_rank
+        # What the collectives say of their own rank counts more than the file's header.
+        rank = own_rank if own_rank is not None else p.graph.rank
     if world is None and isinstance(config.get("world_size"), int):
         world = config["world_size"]
     if not lists and not named and not named_lists and not declared:

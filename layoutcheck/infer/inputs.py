@@ -12,7 +12,7 @@ import attrs
 
 from layoutcheck.domains import Domain, feature, token, variable
 from layoutcheck.errors import InputError
-from layoutcheck.graph import TensorMeta
+from layoutcheck.graph import SymMeta, TensorMeta
 from layoutcheck.infer.run import transform_of
 from layoutcheck.infer.trace import Cut
 from layoutcheck.layout_text import parse_layout
@@ -36,6 +36,7 @@ class InputPlan:
     declared: dict[int, Layout]
     names: dict[str, Size]
     token_axes: dict[tuple[int, int], str] = attrs.field(factory=dict)
+    sizes: dict[int, Size] = attrs.field(factory=dict)
 
 
 def _uses(p: Program) -> dict[int, list[tuple[int, int]]]:
@@ -149,6 +150,7 @@ def plan_inputs(
     roles = classify_inputs(p, uses)
     by_name: dict[str, int] = {}
     metas: dict[int, TensorMeta] = {}
+    sizes: dict[int, Size] = {}
     for k, kind in enumerate(p.kind):
         if kind != PLACEHOLDER:
             continue
@@ -159,8 +161,10 @@ def plan_inputs(
         if spec is not None and spec.fqn:
             by_name.setdefault(spec.fqn, value)
         meta = node.meta
+        if isinstance(meta, SymMeta):
+            sizes[value] = meta.value
         metas[value] = meta if isinstance(meta, TensorMeta) else TensorMeta((), "float32")
-    plan = InputPlan(roles, metas, {}, {})
+    plan = InputPlan(roles, metas, {}, {}, sizes=sizes)
     for name, axis in tokens:
         value = _named(by_name, name, "--tokens")
         rank = len(metas[value].shape)
@@ -194,14 +198,16 @@ Substitution = dict[Domain, Any]
 
 def build_inputs(
     p: Program, mesh: Mesh, plan: InputPlan, cuts: dict[int, list[Cut]], same: Substitution
-) -> dict[int, Layout]:
+) -> dict[int, Any]:
     """A layout for every input, with cuts and unified domains applied."""
-    out: dict[int, Layout] = {}
-    token_count = 0
+    out: dict[int, Any] = {}
     for k, kind in enumerate(p.kind):
         if kind != PLACEHOLDER:
             continue
         value = p.first[k]
+        if value in plan.sizes:
+            out[value] = plan.sizes[value]
+            continue
         declared = plan.declared.get(value)
         if declared is not None:
             out[value] = declared
@@ -215,7 +221,6 @@ def build_inputs(
         axes: list[Axis] = []
         for i, n in enumerate(meta.shape):
             axes.append(_input_axis(p, plan, value, k, i, n, role, len(meta.shape), same))
-        token_count += 1
         base = layout(meta.dtype, tuple(axes))
         base = _with_cuts(base, cuts.get(value, []), mesh)
         if mesh.quotient and base.rank:

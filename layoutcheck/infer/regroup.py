@@ -12,6 +12,8 @@ Cuts = dict[int, list[Factor]]
 
 
 def _bound_of(f: Factor, cuts: Cuts) -> list[int]:
+    if f.is_whole:
+        return []
     return [m for m, fs in cuts.items() if any(b.domain is f.domain for b in fs)]
 
 

@@ -22,6 +22,7 @@ from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, PLACEHOLDER, Program
 
 MAX_PASSES = 40
+_COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "wait"))
 
 
 @attrs.define
@@ -64,12 +65,14 @@ class Solver:
                 learned = self._liken(typing)
             if not learned or passes >= MAX_PASSES:
                 break
-        issues = [(k, key, issue) for k, key, result in [*typing.hits, *typing.repeats] for issue in result.issues]
+        issues = [(k, key, issue) for k, key, result in typing.hits for issue in result.issues]
         issues += standing
         issues.sort(key=lambda entry: entry[0])
+        # What shows only when a region is repeated comes after what shows in its written body.
+        issues += [(k, key, issue) for k, key, result in typing.repeats for issue in result.issues]
         return Solution(runner, typing, issues, self.cuts, self.same, passes, self.alike, {})
 
-    def _adaptable(self, value: int, axis: int, of: Layout) -> bool:
+    def _adaptable(self, value: int, axis: int, of: Layout, weights_only: bool) -> bool:
         if value in self.plan.declared or value in self.fixed:
             return False
         role = self.plan.roles.get(value)
@@ -77,6 +80,8 @@ class Solver:
             return True
         if role == "cache":
             return True
+        if weights_only:
+            return False
         factors = of.axes[axis]
         return bool(factors) and all(f.domain.kind == "variable" or f.domain.is_feature for f in factors)
 
@@ -212,10 +217,12 @@ class Solver:
         """Where a weight stands: its shape, the op that reads it, the layout of what it meets and the ops before that."""
         p = self.program
         readers: dict[int, int] = {}
+        readers_all: dict[int, list[int]] = {}
         for k, ins in enumerate(p.inputs):
             if p.kind[k] == CALL:
                 for v in ins:
                     readers.setdefault(v, k)
+                    readers_all.setdefault(v, []).append(k)
         places: dict[int, Any] = {}
         for k, kind in enumerate(p.kind):
             value = p.first[k]
@@ -244,8 +251,24 @@ class Solver:
                     of = typing.types[v]
                     shown = layout(of.dtype, of.axes) if isinstance(of, Layout) else of
                     context.append((shown, self._before(v, 4)))
-            places[value] = (meta.shape, meta.dtype, tuple(path), tuple(context))
+            places[value] = (meta.shape, meta.dtype, tuple(path), tuple(context), self._after(p.first[reader], readers_all))
         return places
+
+    def _after(self, value: int, readers: dict[int, list[int]], depth: int = 0) -> tuple[str, ...]:
+        """The ops that read a value, views and collectives aside (a dropped collective must not hide the likeness)."""
+        p = self.program
+        found: set[str] = set()
+        for k in readers.get(value, ()):
+            instance = p.instances[p.op[k]]
+            transform = transform_of(instance)
+            rule = instance.rule
+            passing = transform is not None and transform.is_view or rule is not None and rule.code in _COLLECTIVE
+            if passing and depth < 8:
+                for v in range(p.first[k], p.first[k] + p.outs[k]):
+                    found.update(self._after(v, readers, depth + 1))
+            else:
+                found.add(instance.target)
+        return tuple(sorted(found))
 
     def _before(self, value: int, depth: int) -> Any:
         p = self.program

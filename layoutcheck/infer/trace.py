@@ -40,6 +40,7 @@ class Tracer:
     runner: Runner
     typing: Typing
     adaptable: Any
+    weights_only: bool = False
     steps: int = 0
 
     def _call(self, k: int) -> Call:
@@ -76,7 +77,7 @@ class Tracer:
         k = p.value_call[value]
         kind = p.kind[k]
         if kind == PLACEHOLDER:
-            if not self.adaptable(value, axis, of):
+            if not self.adaptable(value, axis, of, self.weights_only):
                 return False
             found.append(Cut(value, axis, inner, mesh_axes))
             return True
@@ -111,12 +112,17 @@ class Tracer:
     def pending(self, value: int, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
         """The inputs to cut so that a value is a pending sum over these mesh axes; None where that can't be."""
         self.steps = 0
-        return self._pending(value, mesh_axes, set())
+        self.weights_only = True
+        found = self._pending(value, mesh_axes, set())
+        self.weights_only = False
+        return found
 
     def _pending(self, value: int, mesh_axes: tuple[int, ...], seen: set[int]) -> list[Cut] | None:
         self.steps += 1
-        if self.steps > MAX_STEPS or value in seen:
+        if self.steps > MAX_STEPS:
             return None
+        if value in seen:
+            return []
         seen.add(value)
         of = self.typing.types[value]
         if isinstance(of, Layout) and mesh_axes and all(m in of.partial for m in mesh_axes):
@@ -242,18 +248,21 @@ def _is_whole(call: Call, label: str) -> bool:
 
 
 def _label_sources(found: Matching, item: LabelAxis, inner: Size) -> list[Source] | None:
-    right: Size = 1
-    for label in reversed(item.labels):
-        occurrences = [o for o in found.labels.get(label.name, []) if o.of.axes[o.axis] or len(item.labels) == 1]
-        if not found.labels.get(label.name):
+    """Which label of a composite axis a cut falls into: the leftmost that it leads, heads before what a head holds."""
+    sizes = []
+    for label in item.labels:
+        occurrences = found.labels.get(label.name)
+        if not occurrences:
             return None
-        size = max((extent_of(o.of.axes[o.axis]) for o in occurrences), key=str, default=1)
-        upper = right * size
-        if divide_exact(upper, inner) is not None and divide_exact(inner, right) is not None and (inner != right or size == 1 or label is item.labels[0]):
-            at = divide_exact(inner, right)
-            if at is not None and not (at == 1 and size != 1 and label is not item.labels[0]):
-                return _occurrences(occurrences, at)
-        right = upper
+        sizes.append(next((extent_of(o.of.axes[o.axis]) for o in occurrences if o.of.axes[o.axis]), 1))
+    for i, label in enumerate(item.labels):
+        right: Size = 1
+        for size in sizes[i + 1 :]:
+            right = right * size
+        at = divide_exact(inner, right)
+        if at is None or divide_exact(sizes[i], at) is None or (at == 1 and sizes[i] != 1):
+            continue
+        return _occurrences(found.labels[label.name], at)
     return None
 
 

@@ -46,7 +46,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
             raise InputError("this is neither a .pt2 archive nor a layoutcheck-graph/1 file", name)
         document = parse_json(data.removeprefix(b"\xef\xbb\xbf"), name)
         del data
-        return graph_from_json(document, name)
+        return graph_from_json(document, name, consume=True)
     except RecursionError:
         raise InputError("nested too deeply", name) from None
     except MemoryError:

@@ -80,10 +80,12 @@ def _merge_nested(n: Size, d: Size) -> Size | None:
 
 
 def _by_int(a: Size, d: int) -> Size:
+    if d == 0:
+        raise ZeroDivisionError("division of a size by zero")
     if d < 0:
         return floordiv(multiply(a, -1), -d)
     # Before coefficients are reduced: (T - ceil(T/2))//2 is T//4; (T + ceil(T/2))//2 - ceil(T/2) hides it.
-    merged = _merge_nested(a, d) if d > 1 else a
+    merged = _merge_nested(a, d)
     if merged is not None:
         return merged
     whole, rest, d = _reduce(a, d)

@@ -169,6 +169,9 @@ def _back_view(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
         upper = below * size
         at = divide_exact(right, below)
         if at is not None and divide_exact(upper, right) is not None and size != 1:
+            if at == size and i > 1 and not of.axes[i - 1] and any(of.axes[: i - 1]):
+                # A unit axis before a shard is its head axis (see regroup).
+                return [(slot, i - 1, 1)]
             return [(slot, i, at)]
         below = upper
     return None
