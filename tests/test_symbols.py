@@ -117,9 +117,9 @@ def test_bounds_hold(tree: Tree, numbers: dict[str, int]) -> None:
     assert high is None or value <= high
 
 
-@given(trees, values)
-def test_bounds_hold_under_ranges_and_facts(tree: Tree, numbers: dict[str, int]) -> None:
-    assume(numbers["T"] >= 8 and numbers["S"] <= 30 and numbers["T"] > numbers["p"])
+@given(trees, st.integers(1, 30), st.integers(1, 60), st.integers(1, 40))
+def test_bounds_hold_under_ranges_and_facts(tree: Tree, s: int, share: int, more: int) -> None:
+    numbers = {"S": s, "p": share, "T": max(8, share + more)}
     bounds = Bounds({"T": (8, None), "S": (1, 30)}, (T - p - 1,))
     e = build(tree)
     low, high = interval(e, bounds)
