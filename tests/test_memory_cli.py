@@ -78,6 +78,14 @@ def test_the_exit_code_says_whether_it_fits() -> None:
     assert json.loads(text)["verdict"]["fits"] is True
 
 
+def test_a_device_brings_memory_and_bandwidth() -> None:
+    words = [*GLM, "--context", "65536", "--sequences", "4", "--utilisation", "0.9"]
+    code, text = run(*words, "--device", "ascend-a3")
+    assert code == 1 and "of 57.6000 GiB" in text and " ms at 196 GB/s" in text
+    code, text = run(*words, "--device", "ascend-a3", "--memory", "96GiB", "--bandwidth", "10")
+    assert code == 0 and " ms at 10 GB/s" in text
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -93,6 +101,7 @@ def test_the_exit_code_says_whether_it_fits() -> None:
         ["glm-5.1", "--distribute", "q_b_proj", "--engine", "vllm"],
         ["glm-5.1", "--explain-total", "many"],
         ["glm-5.1", "--memory", "64GiB", "--utilisation", "2"],
+        ["glm-5.1", "--device", "no-such-device"],
         ["glm-5.1", "--scheme", "*.o_proj=FLOAT"],
         ["glm-5.1", "--quant", "W8A8", "--scheme", "o_proj"],
         ["qwen3-8b", "--mode", "dsa-cp"],

@@ -50,6 +50,7 @@ import click
 @click.option("--cache-dtype", metavar="DTYPE", help="Of keys and values.  [default: the model's]")
 @click.option("--index-dtype", metavar="DTYPE", help="Of indexer keys.  [default: the model's]")
 @click.option("--cache-ranks", type=int, default=1, help="Ranks that share the tokens of a sequence.")
+@click.option("--device", metavar="NAME|FILE", help="Hardware profile: its memory and its links' bandwidth.")
 @click.option("--memory", metavar="SIZE", help="A device's memory (64GiB): judge whether it fits.")
 @click.option("--utilisation", type=float, default=1.0, show_default=True, help="Usable share of --memory.")
 @click.option("--reserve", metavar="SIZE", default="0", help="What else lies there (runtime, buffers).")
@@ -75,7 +76,7 @@ def memory_command(**options: Any) -> int:
     MODEL is a shipped name (glm-5.1), a config.json, a folder with a checkpoint, a safetensors index, or a
     safetensors file. Of safetensors only headers are read.
 
-    Exit code: 0, 1 if --memory is given and it does not fit, 2 bad input.
+    Exit code: 0, 1 if --device or --memory is given and it does not fit, 2 bad input.
     """
     from layoutcheck.memory.command import run
 

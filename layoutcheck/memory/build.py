@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from layoutcheck.errors import InputError
 from layoutcheck.memory.engines import load_engine
 from layoutcheck.memory.formula import evaluate
@@ -108,11 +106,3 @@ def loading_peak(ledger: Ledger, templates: list[Template], plan: Plan) -> int:
     loaded = ledger.static - derived + ledger.total(state="load")
     freed = any(line.state == "load" and line.category != "companions" for line in ledger.lines)
     return loaded + max(copies * copied, derived_layer if freed else derived)
-
-
-@lru_cache(maxsize=8)
-def cached_config(source: str) -> ModelConfig:
-    """Return a model by name or file, read once."""
-    from layoutcheck.models import load_model
-
-    return load_model(source)

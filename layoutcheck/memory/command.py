@@ -110,10 +110,9 @@ def run(options: Mapping[str, Any]) -> int:
         )
         add_cache(ledger, config, plan, cache)
     judged = None
-    if options["memory"]:
-        capacity = usable(
-            parse_size(options["memory"])[0], options["utilisation"], parse_size(options["reserve"])[0]
-        )
+    memory, bandwidth = _device(options, plan)
+    if memory:
+        capacity = usable(memory, options["utilisation"], parse_size(options["reserve"])[0])
         judged = verdict(ledger, config, plan, capacity, cache, quantisation)
     if options["form"] == "json":
         record = ledger.record()
@@ -142,9 +141,23 @@ def run(options: Mapping[str, Any]) -> int:
         else:
             click.echo(table(ledger, options["all_lines"]))
         if judged is not None:
-            bandwidth = options["bandwidth"] * 1e9 if options["bandwidth"] else None
             click.echo("\n" + verdict_text(judged, bandwidth))
     return 1 if judged is not None and not judged.fits else 0
+
+
+def _device(options: Mapping[str, Any], plan: Plan) -> tuple[int, float | None]:
+    """Return memory in bytes (0: not given) and the links' bandwidth; an option wins over the profile."""
+    memory = parse_size(options["memory"])[0] if options["memory"] else 0
+    bandwidth = options["bandwidth"] * 1e9 if options["bandwidth"] else None
+    if options["device"]:
+        from layoutcheck.cost.hardware import load_hardware
+
+        hardware = load_hardware(options["device"])
+        memory = memory or hardware.memory_bytes
+        if bandwidth is None and plan.parallel.tp > 1:
+            # the profile counts in bytes a microsecond
+            bandwidth = hardware.tier_of(plan.parallel.tp).bandwidth * 1e6
+    return memory, bandwidth
 
 
 def _ranks(options: Mapping[str, Any], config: ModelConfig, plan: Plan, quantisation: Quantisation) -> int:
@@ -179,6 +192,9 @@ def _explain(options: Mapping[str, Any], config: ModelConfig, name: str, quantis
     candidates: list[tuple[str, Quantisation]] = [(name, quantisation)]
     if not options["quant"] and name == "FLOAT":
         candidates += [(other, ByName(other)) for other in ("W8A8", "W8A8_DYNAMIC", "W4A8_DYNAMIC")]
+        if config.experts is not None:
+            experts = {"*.experts.*": "W8A8_DYNAMIC", "*.shared_experts.*": "W8A8_DYNAMIC"}
+            candidates.append(("W8A8 with W8A8_DYNAMIC experts", ByName("W8A8", experts)))
     found, others = explain_total(
         config,
         candidates,

@@ -120,8 +120,9 @@ def explain_total(
     others: list[Explanation] = []
     for name, quantisation in quantisations:
         for engine in engines or engine_names():
+            seen: set[frozenset[str]] = set()
             for plan in plans(config, engine):
-                for one in _variants(config, name, quantisation, plan, groups, target):
+                for one in _variants(config, name, quantisation, plan, groups, target, seen):
                     (found if abs(one.off) <= tolerance else others).append(one)
         others = sorted(others, key=lambda e: abs(e.off))[:5]
     found.sort(key=lambda e: (abs(e.off), str(e)))
@@ -135,7 +136,9 @@ def _variants(
     plan: Plan,
     groups: Sequence[Parallel],
     target: int,
+    seen: set[frozenset[str]],
 ) -> Iterator[Explanation]:
+    """Evaluate one variant at all group sizes; a variant that is another one in other words is left out."""
     built: dict[bool, list[Template]] = {}
     for parallel in groups:
         # group sizes that cannot be are no explanation
@@ -143,6 +146,10 @@ def _variants(
             repeats = kv_repeats(config, parallel.tp)
             if repeats not in built:
                 built[repeats] = Builder(config, quantisation, plan, repeats).templates()
+                lines = frozenset(f"{t.name} {t.formula} {t.state}" for t in built[repeats])
+                if len(built) == 1 and lines in seen:
+                    return
+                seen.add(lines)
             here = plan.but(parallel=parallel)
             first = _static(built[repeats], symbols_of(config, here))
             yield Explanation(config.name, name, here, first, first - target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,9 +162,3 @@ def add_activations(ledger: Ledger, peak: Peak, formula: str | None = None) -> L
     if line.bytes != peak.bytes:
         raise InputError(f"the formula gives {line.bytes} bytes, the peak has {peak.bytes}", where=formula)
     return line
-
-
-def difference(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
-    """Return a - b by category, those that agree left out."""
-    found = {key: a.get(key, 0) - b.get(key, 0) for key in CATEGORIES}
-    return {key: value for key, value in found.items() if value}
