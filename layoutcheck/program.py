@@ -214,13 +214,17 @@ class _Builder:
         except KeyError as error:
             raise InputError(f"reads {error.args[0]}, which is not defined before it", where=node.name) from None
         recorded = len(node.meta) if isinstance(node.meta, tuple) else 1
+        own_read = read
+        if wrapped:
+            # The mutated bases come behind the op's own outputs, of which there is at least a None.
+            recorded, own_read = max(recorded - len(bases), 1), 0
         try:
-            key = (target, _hashable(held_args), tuple([(k, _hashable(v)) for k, v in held_kwargs.items()]), recorded, read, wrapped)
+            key = (target, _hashable(held_args), tuple([(k, _hashable(v)) for k, v in held_kwargs.items()]), recorded, own_read, wrapped)
             index = self.table.get(key)
         except TypeError:
             key, index = None, None
         if index is None:
-            instance = self._instance(target, held_args, held_kwargs, len(template.inputs), recorded, read)
+            instance = self._instance(target, held_args, held_kwargs, len(template.inputs), recorded, own_read)
             instance.bases = tuple(base_slots)
             index = len(p.instances)
             p.instances.append(instance)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from layoutcheck.errors import InputError
 from layoutcheck.sizes.bounds import smax, smin
-from layoutcheck.sizes.core import Size, add, add_all, divide_exact, multiply, power, sym
+from layoutcheck.sizes.core import Size, add_all, divide_exact, multiply, power, sym
 from layoutcheck.sizes.division import cdiv, floordiv, modulo
 from layoutcheck.sizes.printing import default_positive
 
@@ -127,11 +127,12 @@ class _Parser:
     def sum(self) -> Value:
         self.enter()
         value = self.product()
+        rest: list[Size] = []
         while op := self.accept("+", "-"):
             right = self.size(self.product())
-            value = add(self.size(value), right if op == "+" else multiply(right, -1))
+            rest.append(right if op == "+" else multiply(right, -1))
         self.depth -= 1
-        return value
+        return add_all((self.size(value), *rest)) if rest else value
 
     def product(self) -> Value:
         value = self.unary()

@@ -12,11 +12,12 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.domains import Domain, Factor
 from layoutcheck.findings import CODES, Evidence, Finding, Fix, Operand, Place, Report, Severity, Statistics
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.boundary import boundary_issues
 from layoutcheck.infer.call import Issue, Result
-from layoutcheck.infer.path import path_to
+from layoutcheck.infer.path import path_to, trail
 from layoutcheck.infer.repair import Candidate, candidates
 from layoutcheck.infer.run import Key, Typing
 from layoutcheck.infer.solve import Solution
@@ -25,6 +26,7 @@ from layoutcheck.layouts import Layout, render
 
 MAX_ROOTS = 400
 MAX_TRIALS = 240
+_PADDING = ("LC401", "LC402")
 
 Entry = tuple[int, Key, Issue]
 
@@ -40,8 +42,9 @@ def diagnose(analysis: Analysis, started: float) -> Report:
     solution = analysis.solution
     found = [*solution.issues, *boundary_issues(analysis, solution.typing)]
     errors = [e for e in found if is_error(e[2])]
-    warnings = [e for e in found if not is_error(e[2])]
-    roots, followers = _roots(analysis, errors)
+    warnings = [e for e in [*found, *solution.repeated] if not is_error(e[2])]
+    alone, under = _repeat_errors(solution, errors)
+    roots, followers = _roots(analysis, [*errors, *alone], under)
     findings = [_finding(analysis, solution.typing, root, fixes, followers.get(id(root[2]), ())) for root, fixes in roots]
     findings += [_finding(analysis, solution.typing, entry, (), ()) for entry in _unique(warnings)]
     findings += stale_shapes(analysis)
@@ -55,6 +58,18 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         inferred=_inferred(analysis),
         layout_lookup=_lookup(analysis),
     )
+
+
+def _repeat_errors(solution: Solution, errors: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Errors that only repeats of a region show: alone where its written body is right, else they follow from its faults."""
+    alone, under = [], []
+    for entry in solution.repeated:
+        if not is_error(entry[2]):
+            continue
+        spans = [(r[0], r[1]) for r in solution.typing.regions.values() if r[0] <= entry[0] <= r[1]]
+        inside = any(low <= e[0] <= high for low, high in spans for e in errors)
+        (under if inside else alone).append(entry)
+    return alone, under
 
 
 def _unique(entries: list[Entry]) -> list[Entry]:
@@ -79,12 +94,12 @@ def _first_per_call(entries: list[Entry]) -> list[Entry]:
 
 
 def _roots(
-    analysis: Analysis, errors: list[Entry]
+    analysis: Analysis, errors: list[Entry], under: list[Entry]
 ) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], dict[int, tuple[tuple[str, str], ...]]]:
     """Root causes with their fixes, and per root what follows from it.
 
-    A root is an error that is there before and after everything before it is repaired, at operands of which at
-    least one holds the same in both. The repair that lets the fewest of the errors stand is the one to go on with.
+    A root is an error that is there before and after everything before it is repaired, whichever way, at operands
+    that hold the same in both, and not behind an error that only one of these ways leaves. A size literal that does not fit is no root downstream of another. The repair that lets the fewest of the errors stand is the one to go on with.
     """
     if not errors:
         return [], {}
@@ -93,14 +108,17 @@ def _roots(
     roots: list[tuple[Entry, tuple[Fix, ...]]] = []
     standing = _first_per_call(errors)
     marks = {(e[0], e[2].code) for e in errors}
+    possible = set(marks)
     trials = 0
     taken: set[int] = set()
+    downstream: set[int] = set()
     while standing and len(roots) < MAX_ROOTS:
         k, key, issue = standing[0]
         best: Candidate | None = None
         best_score: tuple[int, int] = (1 << 30, 0)
         best_left: _Retried | None = None
         verified: list[tuple[tuple[int, int], Candidate]] = []
+        survivors: set[tuple[int, str]] | None = None
         for option in candidates(analysis, solver.patched, k, key, issue):
             trials += 1
             if trials > MAX_TRIALS and best is not None:
@@ -111,6 +129,8 @@ def _roots(
             old = sum(1 for e in retried.errors if (e[0], e[2].code) in marks and e[0] not in taken)
             new = len(retried.errors) - old
             verified.append(((new, old), option))
+            still = {(e[0], e[2].code) for e in retried.errors}
+            survivors = still if survivors is None else survivors & still
             if (old, new) < best_score:
                 best, best_left, best_score = option, retried, (old, new)
         alike = [e for e in standing if e[1] == key and e[2].code == issue.code] or [standing[0]]
@@ -125,24 +145,101 @@ def _roots(
         for entry in alike:
             taken.add(entry[0])
             roots.append((entry, fixes))
+            downstream |= _downstream(analysis, entry[0])
         assert best_left is not None
         left = {(e[0], e[2].code): e for e in best_left.errors}
+        if survivors is not None:
+            possible &= survivors
         before = analysis.solution.typing.types
+        clouded: set[int] = set()
+        for k_left, code in left:
+            if (k_left, code) not in possible and k_left not in taken and k_left not in clouded:
+                clouded |= _downstream(analysis, k_left)
         standing = [
             left[(e[0], e[2].code)]
             for e in _first_per_call(errors)
-            if e[0] not in taken and (e[0], e[2].code) in left and _untainted(analysis, e, before, best_left.types)
+            if e[0] not in taken
+            and e[0] not in clouded
+            and (e[0], e[2].code) in left
+            and (e[0], e[2].code) in possible
+            and not _derailed(left[(e[0], e[2].code)])
+            and _untainted(analysis, e, before, best_left.types, downstream)
+            and not ("literal" in e[2].hints and e[0] in downstream)
         ]
     solver.patched = {}
     root_calls = {entry[0] for entry, _ in roots}
-    return _attribute(analysis, roots, [e for e in errors if e[0] not in root_calls])
+    rest = [e for e in errors if e[0] not in root_calls]
+    roots, merged = _merge_same_origin(analysis, roots)
+    return _attribute(analysis, roots, [*rest, *merged, *under])
 
 
-def _untainted(analysis: Analysis, entry: Entry, before: list[Any], after: list[Any]) -> bool:
-    """Whether an operand that the issue is about holds the same with earlier faults as without them."""
-    ins = analysis.program.inputs[entry[0]]
+def _merge_same_origin(
+    analysis: Analysis, roots: list[tuple[Entry, tuple[Fix, ...]]]
+) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], list[Entry]]:
+    """Several readers of one wrong value are one finding: same code, operands last changed at the same nodes."""
+    typing = analysis.solution.typing
+    seen: set[tuple[Any, ...]] = set()
+    kept, merged = [], []
+    for root in sorted(roots, key=lambda r: r[0][0]):
+        k, _, issue = root[0]
+        ins = analysis.program.inputs[k]
+        origins = []
+        for slot in issue.operands:
+            if slot < len(ins):
+                steps = trail(analysis, typing, ins[slot])
+                origins.append(steps[-1].node if steps else "")
+        mark = (issue.code, tuple(sorted(origins)))
+        if origins and issue.code in _PADDING and mark in seen:
+            merged.append(root[0])
+            continue
+        seen.add(mark)
+        kept.append(root)
+    return kept, merged
+
+
+def _derailed(entry: Entry) -> bool:
+    """Whether an operand holds tokens several times over, which only an unrepaired fault makes."""
+    for of in entry[1][1:]:
+        if isinstance(of, Layout):
+            for axis in of.axes:
+                for f in axis:
+                    domain: Any = f.domain
+                    for _ in range(16):
+                        if domain.kind == "repeat" and not domain.args[2]:
+                            return True
+                        first = domain.args[0] if domain.args else None
+                        if isinstance(first, Factor):
+                            domain = first.domain
+                        elif isinstance(first, Domain):
+                            domain = first
+                        else:
+                            break
+    return False
+
+
+def _downstream(analysis: Analysis, k: int) -> set[int]:
+    """Calls that depend on a call's outputs."""
+    p = analysis.program
+    found: set[int] = set()
+    todo = list(range(p.first[k], p.first[k] + p.outs[k]))
+    while todo:
+        for reader, _ in analysis.uses.get(todo.pop(), ()):
+            if reader not in found:
+                found.add(reader)
+                todo.extend(range(p.first[reader], p.first[reader] + p.outs[reader]))
+    return found
+
+
+def _untainted(analysis: Analysis, entry: Entry, before: list[Any], after: list[Any], downstream: set[int]) -> bool:
+    """Whether an issue stands by itself: its operands hold the same with and without the earlier faults.
+
+    One operand is enough where that one depends on an earlier fault and is right all the same: what is wrong came later.
+    """
+    p = analysis.program
+    ins = p.inputs[entry[0]]
     slots = [s for s in entry[2].operands if s < len(ins)] or list(range(len(ins)))
-    return any(before[ins[s]] is after[ins[s]] for s in slots) or not slots
+    same = [s for s in slots if before[ins[s]] is after[ins[s]]]
+    return len(same) == len(slots) or any(p.value_call[ins[s]] in downstream for s in same)
 
 
 @attrs.define

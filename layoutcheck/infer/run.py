@@ -190,8 +190,13 @@ class Runner:
         again = Typing(list(typing.types), [], dict(typing.regions))
         self.region_types[(region, value)] = value
         again.types[self.program.first[begin]] = value
-        self._range(again, begin + 1, end, typing.repeats)
+        hits: list[tuple[int, Key, Result]] = []
+        self._range(again, begin + 1, end, hits)
         out = again.types[self.program.inputs[end][0]]
+        if any(result.issues for _, _, result in hits):
+            # What a body makes of an input that it was not written for says nothing of what follows it.
+            out = found[3]
+        typing.repeats.extend(hits)
         self.region_types[(region, value)] = out
         return out
 

@@ -32,6 +32,7 @@ class Solution:
     runner: Runner
     typing: Typing
     issues: list[tuple[int, Key, Issue]]
+    repeated: list[tuple[int, Key, Issue]]
     cuts: dict[int, list[Cut]]
     same: Substitution
     passes: int
@@ -68,9 +69,8 @@ class Solver:
         issues = [(k, key, issue) for k, key, result in typing.hits for issue in result.issues]
         issues += standing
         issues.sort(key=lambda entry: entry[0])
-        # What shows only when a region is repeated comes after what shows in its written body.
-        issues += [(k, key, issue) for k, key, result in typing.repeats for issue in result.issues]
-        return Solution(runner, typing, issues, self.cuts, self.same, passes, self.alike, {})
+        repeated = [(k, key, issue) for k, key, result in typing.repeats for issue in result.issues]
+        return Solution(runner, typing, issues, repeated, self.cuts, self.same, passes, self.alike, {})
 
     def _adaptable(self, value: int, axis: int, of: Layout, weights_only: bool) -> bool:
         if value in self.plan.declared or value in self.fixed:
@@ -103,6 +103,8 @@ class Solver:
                 cuts: list[Cut] | None = None
                 if want.kind == "cut" and value >= 0:
                     cuts = tracer.cut(value, want.axis, want.inner, want.mesh_axes)
+                elif want.kind == "shard" and value >= 0:
+                    cuts = self._some_axis(tracer, value, want.mesh_axes)
                 elif want.kind == "partial":
                     cuts = (
                         tracer.pending(value, want.mesh_axes)
@@ -118,6 +120,18 @@ class Solver:
         if self.ctx.mesh.rank is None:
             learned |= self._settle_rank(ranks)
         return learned, standing
+
+    def _some_axis(self, tracer: Tracer, value: int, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
+        """The last feature axis of a value that may be a shard."""
+        of = tracer.typing.types[value]
+        if not isinstance(of, Layout):
+            return None
+        for axis in reversed(range(of.rank)):
+            if of.axes[axis] and all(f.domain.is_feature for f in of.axes[axis]):
+                cuts = tracer.cut(value, axis, of.shape[axis], mesh_axes)
+                if cuts:
+                    return cuts
+        return None
 
     def _inside(self, tracer: Tracer, k: int, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
         """A fused op whose second half wants a pending sum of its first half (matmul + all_reduce)."""

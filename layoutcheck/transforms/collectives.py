@@ -219,6 +219,10 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
     )
     kinds = {f.domain.kind for f in axis}
     rest = replace(of, bound={m: fs for m, fs in of.bound if m not in group.axes})
+    if not axis and any(a and all(f.domain.is_feature for f in a) for a in of.axes):
+        # torch gathers in front and moves the pieces later: the shard is some feature axis.
+        call.want("shard", slot, issue, mesh_axes=tuple(unbound))
+        return replace(rest, axes=(*of.axes[:dim], (feature(ways).whole,), *of.axes[dim + 1 :]))
     if all(f.domain.is_feature for f in axis) or kinds == {"variable"}:
         for m in unbound:
             call.want("cut", slot, issue, axis=dim, inner=total, mesh_axes=(m,))

@@ -103,6 +103,7 @@ def _full_pieces(dim_axes: list[Axis]) -> list[Axis] | None:
 def join(call: Call, parts: list[tuple[str, int, Layout]], dim: int) -> Layout:
     """cat along an axis of tensors of the same rank."""
     rank = parts[0][2].rank
+    before = len(call.issues)
     bound = join_bound(call, parts)
     partial = join_partial(call, parts, (), {parts[0][0]}, bound)
     dtype = promote([of for _, _, of in parts])
@@ -134,6 +135,8 @@ def join(call: Call, parts: list[tuple[str, int, Layout]], dim: int) -> Layout:
         for k in range(len(parts)):
             if k != best and column[k] != column[best]:
                 compare_axes(call, (parts[best][1], parts[best][2], i), (parts[k][1], parts[k][2], i))
+        if len(call.issues) > before:
+            best, bound = 0, dict(parts[0][2].bound_map)
         axes.append(column[best])
     if front is not None and all(not a for a in along):
         axes[dim] = front

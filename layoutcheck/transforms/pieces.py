@@ -445,9 +445,9 @@ def _split_sizes(call: Call, slot: int, of: Layout, dim: int, sizes: list[Size])
 def _misfit(call: Call, slot: int, of: Layout, dim: int, sizes: list[Size], total: Size) -> list[Layout]:
     """Split sizes written for another layout: keep their proportions where they divide."""
     if all(f.domain.is_feature for f in of.axes[dim]):
-        call.issue("LC101", f"split sizes add up to {_sum(sizes)}, {{0}} has {total} there", slot)
+        call.issue("LC101", f"split sizes add up to {_sum(sizes)}, {{0}} has {total} there", slot, hints=("literal",))
     else:
-        call.issue("LC101", f"split sizes were written for {_sum(sizes)} tokens, {{0}} has {total}", slot)
+        call.issue("LC101", f"split sizes were written for {_sum(sizes)} tokens, {{0}} has {total}", slot, hints=("literal",))
     out = []
     for s in sizes:
         new_axis, bound = resized(of, dim, s)

@@ -77,8 +77,12 @@ def _resolve(of: Layout, sizes: list[Size]) -> list[Size]:
     return [rest if s == -1 and rest is not None else s for s in sizes]
 
 
-def _written_for_full(of: Layout, sizes: list[Size]) -> tuple[int, Size, Size] | None:
-    """A literal that is the extent of a whole token domain of which the value holds a share: (position, literal, actual)."""
+def _written_for_another(call: Call, of: Layout, sizes: list[Size]) -> tuple[int, Size, Size] | None:
+    """A literal that is the whole of a token domain where the value holds a share, or a share of what it holds whole.
+
+    Answers (position, literal, actual size).
+    """
+    ways = {axis.size for axis in call.ctx.mesh.axes} | {group.size for group in call.ctx.mesh.groups.values()}
     tokens = [(f, axis) for axis in of.axes for f in axis if not f.domain.is_feature]
     for f, axis in tokens:
         have = extent_of(axis)
@@ -87,7 +91,7 @@ def _written_for_full(of: Layout, sizes: list[Size]) -> tuple[int, Size, Size] |
         for position, s in enumerate(sizes):
             if s == -1 or s == have or s == f.extent:
                 continue
-            if (s in wholes and f.extent != s) or any(divide_exact(f.extent, p) == s for p in shares):
+            if (s in wholes and f.extent != s) or any(divide_exact(f.extent, p) == s for p in shares | ways):
                 return position, s, f.extent
     return None
 
@@ -100,20 +104,20 @@ def view_to(call: Call, of: Layout, slot: int, wanted: list[Size]) -> Layout:
     pieces = regroup(stream, resolved, cuts) if -1 not in resolved else None
     if pieces is not None and not _tears_features(of, pieces):
         return layout(of.dtype, tuple(pieces), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
-    stale = _written_for_full(of, wanted)
+    stale = _written_for_another(call, of, wanted)
     if stale is not None:
         position, literal, actual = stale
         fixed = _resolve(of, [actual if i == position else s for i, s in enumerate(wanted)])
         cuts = {m: list(fs) for m, fs in of.bound}
         mended = regroup(stream, fixed, cuts) if -1 not in fixed else None
         if mended is not None:
-            call.issue("LC101", f"the size {literal} was written for another layout: {{0}} has {actual} tokens here", slot)
+            call.issue("LC101", f"the size {literal} was written for another layout: {{0}} has {actual} tokens here", slot, hints=("literal",))
             return layout(of.dtype, tuple(mended), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
     if pieces is not None:
-        call.issue("LC101", f"the sizes {_text(wanted)} mix tokens and features of {{0}}", slot)
+        call.issue("LC101", f"the sizes {_text(wanted)} mix tokens and features of {{0}}", slot, hints=("literal",))
         return layout(of.dtype, tuple(pieces), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
     mended = _keep_tokens(of, resolved)
-    call.issue("LC101", f"{{0}} does not fit the sizes {_text(wanted)}", slot)
+    call.issue("LC101", f"{{0}} does not fit the sizes {_text(wanted)}", slot, hints=("literal",))
     if mended is not None:
         return mended
     axes = tuple((feature(s).whole,) if s != -1 else () for s in resolved)
@@ -330,6 +334,7 @@ def expand(call: Call) -> Result:
                 if stale
                 else f"{{0}} does not expand to {size}",
                 slot,
+                hints=("literal",),
             )
             axes.append(own)
     return call.result(replace(of, axes=tuple(axes)))
