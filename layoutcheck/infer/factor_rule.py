@@ -74,7 +74,9 @@ def match(call: Call) -> Matching:
             if isinstance(item, LabelAxis) and len(item.labels) == 1:
                 sizes.setdefault(item.labels[0].name, extent_of(of.axes[axis]))
     for slot, of, pattern in todo:
-        _bind(call, found, slot, of, pattern, sizes)
+        # A cache is looked at for its sizes only; what it holds is checked as a whole.
+        if slot not in found.ignored:
+            _bind(call, found, slot, of, pattern, sizes)
     return found
 
 

@@ -85,10 +85,34 @@ class Tracer:
             return self._cut(p.inputs[k][0], axis, inner, mesh_axes, seen, found)
         if kind != CALL:
             return False
+        if not factors and self._is_elementwise(k):
+            return self._cut_unit(k, of, axis, mesh_axes, seen, found)
         sources = self.back(k, value - p.first[k], axis, inner)
         if not sources:
             return False
         return all(self._cut(p.inputs[k][s], a, i, mesh_axes, seen, found) for s, a, i in sources)
+
+    def _is_elementwise(self, k: int) -> bool:
+        p = self.runner.program
+        rule = p.instances[p.op[k]].rule
+        return rule is not None and (rule.kind == "elementwise" or rule.code in ("where", "masked_fill"))
+
+    def _cut_unit(
+        self, k: int, out: Layout, axis: int, mesh_axes: tuple[int, ...], seen: set[tuple[int, int]], found: list[Cut]
+    ) -> bool:
+        """An axis of local extent one: which operands hold one head, and which are broadcast, only tracing tells."""
+        p = self.runner.program
+        any_cut = False
+        for _, slot, of in self._call(k).tensors():
+            at = axis - (out.rank - of.rank)
+            if at < 0 or of.axes[at]:
+                continue
+            mine: list[Cut] = []
+            value = p.inputs[k][slot]
+            if (value, at) in seen or self._cut(value, at, 1, mesh_axes, seen, mine):
+                any_cut = True
+                found.extend(mine)
+        return any_cut
 
     def back(self, k: int, output: int, axis: int, inner: Size) -> list[Source] | None:
         """The operand axes that an output axis comes from."""
@@ -139,7 +163,8 @@ class Tracer:
         if rule is None or rule.code in _STOPS:
             return None
         call = self._call(k)
-        for group in summed(call):
+        groups = summed(call)
+        for group in groups:
             found: list[Cut] | None = []
             for slot, axis, inner in group:
                 cuts = self.cut(p.inputs[k][slot], axis, inner, mesh_axes)
@@ -150,6 +175,9 @@ class Tracer:
                 found.extend(cuts)
             if found:
                 return found
+        if groups:
+            # A product summed here is not looked for behind its factors.
+            return None
         return self._through(k, call, mesh_axes, seen)
 
     def _through(self, k: int, call: Call, mesh_axes: tuple[int, ...], seen: set[int]) -> list[Cut] | None:

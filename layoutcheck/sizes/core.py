@@ -322,7 +322,7 @@ def multiply(a: Size, b: Size) -> Size:
 
 def power(base: Size, exponent: int) -> Size:
     """`base ** exponent` for a small exponent >= 0. Raises InputError for others."""
-    if exponent < 0 or exponent > 16:
+    if exponent < 0 or exponent > 8:
         raise InputError(f"power with exponent {exponent} in a size")
     result: Size = 1
     for _ in range(exponent):

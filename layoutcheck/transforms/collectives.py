@@ -153,7 +153,7 @@ def gather_onto(of: Layout, dim: int, group: Group) -> tuple[Layout, str]:
     for k, b in enumerate(digits):
         if b.domain.is_feature and not is_token_like(b.domain):
             partner = partner_axis(of, b)
-            if partner is not None and partner != dim:
+            if partner is not None and partner != dim and extent_of(axis) != 1:
                 problem = "dimension"
             continue
         below = digits[k + 1 :]

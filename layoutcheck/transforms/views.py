@@ -166,18 +166,18 @@ def _back_view(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
     for n in out.shape[axis + 1 :]:
         right = right * n
     # `right` elements lie to the right of the cut in the whole tensor; find the operand axis that holds that place.
-    # Of several axes at the same place (unit axes between), the innermost that is not empty holds the digit.
-    below: Size = 1
+    below: list[Size] = [1] * (of.rank + 1)
     for i in reversed(range(of.rank)):
-        size = of.shape[i]
-        upper = below * size
-        at = divide_exact(right, below)
-        if at is not None and divide_exact(upper, right) is not None and size != 1:
-            if at == size and i > 1 and not of.axes[i - 1] and any(of.axes[: i - 1]):
-                # A unit axis before a shard is its head axis (see regroup).
-                return [(slot, i - 1, 1)]
+        below[i] = below[i + 1] * of.shape[i]
+    for i in reversed(range(of.rank)):
+        # A unit axis right at the cut is the heads' where tokens stand to its left (see regroup).
+        at_cut = of.shape[i] == 1 and below[i + 1] == right
+        if at_cut and (out.shape[axis] == 1 or any(of.axes[:i])):
+            return [(slot, i, 1)]
+    for i in reversed(range(of.rank)):
+        at = divide_exact(right, below[i + 1])
+        if at is not None and divide_exact(below[i], right) is not None and of.shape[i] != 1:
             return [(slot, i, at)]
-        below = upper
     return None
 
 
