@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from support import engine, shared  # noqa: E402
-from support.builder import Json  # noqa: E402
+from support.builder import DIALECTS, Json  # noqa: E402
 from support.faults import SIZES  # noqa: E402
 from support.mutate import mutations  # noqa: E402
 from support.programs import PROGRAMS, build  # noqa: E402
@@ -24,12 +24,21 @@ from support.programs import PROGRAMS, build  # noqa: E402
 
 def clean_graphs(large: bool) -> dict[str, Json]:
     """Built programs, and the clean reference graphs where the folder is there."""
-    graphs = {f"built:{name}": build(name, "tensor_cast", SIZES[0]) for name in PROGRAMS}
-    graphs.update({f"built-c10d:{name}": build(name, "c10d", SIZES[0]) for name in PROGRAMS})
+    graphs = {
+        f"{name} ({dialect}, {kind})": build(name, dialect, SIZES[0], declare=kind == "declared")
+        for name in PROGRAMS
+        for dialect in DIALECTS
+        for kind in ("declared", "anonymous")
+    }
     if shared.FOLDER.is_dir():
         wanted = (n for n in shared.PARALLEL_CLEAN if large or n not in shared.LARGE)
         graphs.update({name: shared.load(name) for name in wanted})
     return graphs
+
+
+def errors(graph: Json) -> set[tuple[str, str]]:
+    """Code and node of each error."""
+    return {(engine.code(f), f.node) for f in engine.errors(engine.check(graph))}
 
 
 def main() -> int:
@@ -45,9 +54,9 @@ def main() -> int:
             continue
         start = time.process_time()
         missed, made = [], mutations(graph, options.seed, options.per_graph)
-        before = engine.errors(engine.check(graph))
+        before = errors(graph)
         for mutation in made:
-            if not engine.errors(engine.check(mutation.graph)):
+            if errors(mutation.graph) <= before:
                 missed.append(mutation)
         total, reported = total + len(made), reported + len(made) - len(missed)
         seconds = time.process_time() - start

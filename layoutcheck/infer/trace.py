@@ -90,6 +90,15 @@ class Tracer:
         sources = self.back(k, value - p.first[k], axis, inner)
         if not sources:
             return False
+        if not factors:
+            # Operands that are broadcast along a unit axis have no part in the cut; only tracing tells which.
+            any_cut = False
+            for s, a, i in sources:
+                mine: list[Cut] = []
+                if self._cut(p.inputs[k][s], a, i, mesh_axes, seen, mine):
+                    any_cut = True
+                    found.extend(mine)
+            return any_cut
         return all(self._cut(p.inputs[k][s], a, i, mesh_axes, seen, found) for s, a, i in sources)
 
     def _is_elementwise(self, k: int) -> bool:

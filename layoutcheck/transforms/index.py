@@ -378,7 +378,21 @@ def embedding(call: Call) -> Result:
     return call.result(layout(table.dtype, (*idx.axes, table.axes[1]), bound, table.partial))
 
 
-@register("copy", back=_back_same)
+def _back_written(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    """What is written decides where self is a fresh buffer; else both do."""
+    slot, of = _self(call)
+    src = call.tensor("src")
+    sources: Sources = []
+    if axis < of.rank and not (of.axes[axis] and all(f.domain.kind == "any" for f in of.axes[axis])):
+        sources.append((slot, axis, inner))
+    if src is not None:
+        at = axis - (of.rank - src.rank)
+        if 0 <= at and src.shape[at] == outs[output].shape[axis]:
+            sources.append((call.slot("src"), at, inner))
+    return sources or None
+
+
+@register("copy", back=_back_written)
 def copy(call: Call) -> Result:
     """src written over self: src's layout, broadcast to self's shape."""
     slot, of = _self(call)
@@ -416,7 +430,7 @@ def _placed(call: Call, of: Layout, slot: int, src: Layout, src_slot: int, dim: 
     return layout(of.dtype, tuple(axes), bound, partial)
 
 
-@register("slice_scatter", back=_back_same)
+@register("slice_scatter", back=_back_written)
 def slice_scatter(call: Call) -> Result:
     """src written over a slice of self."""
     slot, of = _self(call)

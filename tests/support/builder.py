@@ -305,8 +305,16 @@ class GraphBuilder:
         hidden = self.multiply(self.silu(self.linear(x, gate)), self.linear(x, up))
         return self.linear(hidden, down)
 
-    def attention(self, x: Val, heads: int, head_dim: int, row_parallel: bool = True) -> Val:
+    def attention(
+        self,
+        x: Val,
+        heads: int,
+        head_dim: int,
+        row_parallel: bool = True,
+        declared: tuple[str, str] | None = None,
+    ) -> Val:
         """Causal self-attention over `heads` local heads; ends in o_proj unless told not to."""
+        in_layout, out_layout = declared or (None, None)
         batch, rows, width = x.shape if len(x.shape) == 3 else (1, *x.shape)
         wide = heads * head_dim
         inside: tuple[Dim, ...] = (batch, heads, rows, head_dim)
@@ -315,13 +323,13 @@ class GraphBuilder:
             four = self.view(v, (batch, rows, heads, head_dim))
             return self.call("aten.permute.default", four, [0, 2, 1, 3], shape=inside)
 
-        q, k, v = (split(self.linear(x, self.weight((wide, width)))) for _ in range(3))
+        q, k, v = (split(self.linear(x, self.weight((wide, width), layout=in_layout))) for _ in range(3))
         op = "aten.scaled_dot_product_attention.default"
         mixed = self.call(op, q, k, v, None, 0.0, True, shape=inside)
         back = self.call("aten.permute.default", mixed, [0, 2, 1, 3], shape=(batch, rows, heads, head_dim))
         flat = (*x.shape[:-1], wide)
         joined = self.call("aten.reshape.default", back, sizes(flat), shape=flat)
-        return self.linear(joined, self.weight((width, wide))) if row_parallel else joined
+        return self.linear(joined, self.weight((width, wide), layout=out_layout)) if row_parallel else joined
 
     def vocab_embedding(self, ids: Val, vocab: int, width: int, group: str = "tp") -> Val:
         """The masked lookup in this rank's rows of the table: Partial over the group."""

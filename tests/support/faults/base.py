@@ -61,6 +61,15 @@ class Size:
         """Declared layout text of a row-parallel weight."""
         return f"[{self.H}, {self.F}/{self.p}@tp]"
 
+    def columns(self, declare: bool) -> tuple[str, str] | None:
+        """Declared layout texts of a sharded MLP's weights, where they are to be declared."""
+        return (self.up(), self.down()) if declare else None
+
+    def head_shards(self, declare: bool) -> tuple[str, str] | None:
+        """Declared layout texts of head-sharded attention's weights."""
+        wide = f"{self.heads * self.p * self.head_dim}/{self.p}@tp"
+        return (f"[{wide}, {self.H}]", f"[{self.H}, {wide}]") if declare else None
+
     @property
     def inner(self) -> int:
         """Local inner features of a sharded MLP."""
@@ -162,13 +171,13 @@ def whole(b: GraphBuilder, s: Size, x: Val) -> Val:
     return b.slice(rows, 0, s.T) if s.pad else rows
 
 
-def attention_layer(b: GraphBuilder, s: Size, x: Val) -> Val:
+def attention_layer(b: GraphBuilder, s: Size, x: Val, declare: bool = False) -> Val:
     """A sequence-parallel attention block with its residual: Local -> Local."""
-    mixed = b.attention(whole(b, s, b.norm(x)), s.heads, s.head_dim)
+    mixed = b.attention(whole(b, s, b.norm(x)), s.heads, s.head_dim, declared=s.head_shards(declare))
     return b.add(x, scatter(b, s, mixed))
 
 
-def finish(b: GraphBuilder, s: Size, x: Val, local: bool) -> Val:
+def finish(b: GraphBuilder, s: Size, x: Val, local: bool, declare: bool = False) -> Val:
     """The last norm on Full rows, and the output."""
     last = b.norm(whole(b, s, x) if local else x)
-    return b.output([last])
+    return b.output([last], layouts=[s.full] if declare else None)
