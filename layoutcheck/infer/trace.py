@@ -184,7 +184,7 @@ class Tracer:
                 found.extend(cuts)
             if found:
                 return found
-        if groups:
+        if any(len(group) > 1 for group in groups):
             # A product summed here is not looked for behind its factors.
             return None
         return self._through(k, call, mesh_axes, seen)

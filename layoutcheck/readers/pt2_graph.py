@@ -6,7 +6,6 @@ only in what they leave out).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from layoutcheck.errors import InputError
@@ -14,23 +13,16 @@ from layoutcheck.graph import (
     MAX_NAME,
     MAX_NESTING,
     Arg,
-    DictArg,
-    DtypeArg,
     Graph,
     InputSpec,
     Meta,
     Node,
-    Other,
-    Ref,
     SymMeta,
     TensorMeta,
     normalize_target,
 )
-from layoutcheck.json_reading import MAX_SIZE
+from layoutcheck.readers.pt2_args import ArgumentReader
 from layoutcheck.readers.pt2_values import (
-    LAYOUTS,
-    MEMORY_FORMATS,
-    SCALAR_TYPES,
     Values,
     as_dict,
     as_list,
@@ -100,15 +92,15 @@ def _input_specs(signature: dict[str, Any]) -> tuple[dict[str, InputSpec], list[
     return specs, order
 
 
-class _Reader:
+class _Reader(ArgumentReader):
     """Reads one graph (a subgraph gets a reader of its own)."""
 
     def __init__(self, values: Values, depth: int) -> None:
+        super().__init__()
         self.values = values
         self.depth = depth
         self.nodes: list[Node] = []
         self.names: set[str] = set()
-        self.refs: dict[str, Ref] = {}
         self.syms: dict[str, SymMeta] = {}
         self.metas: dict[str, TensorMeta] = {}
         self.subgraphs: dict[str, Graph] = {}
@@ -257,141 +249,6 @@ class _Reader:
             metas.append(node.meta)
         return tuple(metas)
 
-    def ref(self, name: str) -> Ref:
-        found = self.refs.get(name)
-        if found is None:
-            found = self.refs[name] = Ref(name)
-        return found
-
-    def arg(self, value: Any, at: str) -> Arg:
-        if type(value) is not dict:
-            raise InputError("no argument", at)
-        for tag, content in value.items():
-            # Some writers spell out every other member of the union as null.
-            if content is None and len(value) > 1:
-                continue
-            make = _TAGS.get(tag)
-            if make is None:
-                raise InputError(f"unknown kind of argument {tag[:40]!r}", at)
-            return make(self, content, f"{at}.{tag}")
-        raise InputError("no argument", at)
-
-    # One method for each member of the schema's union of arguments.
-
-    def none(self, value: Any, at: str) -> Arg:
-        return None
-
-    def tensor(self, value: Any, at: str) -> Arg:
-        return self.ref(name_of(value, at))
-
-    def tensors(self, value: Any, at: str) -> Arg:
-        return tuple(self.ref(name_of(x, at)) for x in as_list(value, at))
-
-    def nested_tensors(self, value: Any, at: str) -> Arg:
-        return tuple(self.tensors(x, at) for x in as_list(value, at))
-
-    def optional_tensor(self, value: Any, at: str) -> Arg:
-        content = as_dict(value, at).get("as_tensor")
-        return None if content is None else self.ref(name_of(content, at))
-
-    def optional_tensors(self, value: Any, at: str) -> Arg:
-        return tuple(self.optional_tensor(x, at) for x in as_list(value, at))
-
-    def integer(self, value: Any, at: str) -> Arg:
-        if type(value) is not int or not -MAX_SIZE <= value <= 2 * MAX_SIZE:
-            raise InputError("no number", at)
-        return value
-
-    def integers(self, value: Any, at: str) -> Arg:
-        return tuple(self.integer(x, at) for x in as_list(value, at))
-
-    def integer_lists(self, value: Any, at: str) -> Arg:
-        return tuple(self.integers(x, at) for x in as_list(value, at))
-
-    def real(self, value: Any, at: str) -> Arg:
-        if type(value) is float:
-            return value
-        if type(value) is int and abs(value) < 1 << 1000:
-            return float(value)
-        if value in ("Infinity", "-Infinity", "NaN"):
-            return float(value)
-        raise InputError("no number", at)
-
-    def reals(self, value: Any, at: str) -> Arg:
-        return tuple(self.real(x, at) for x in as_list(value, at))
-
-    def real_lists(self, value: Any, at: str) -> Arg:
-        return tuple(self.reals(x, at) for x in as_list(value, at))
-
-    def boolean(self, value: Any, at: str) -> Arg:
-        if type(value) is not bool:
-            raise InputError("neither true nor false", at)
-        return value
-
-    def booleans(self, value: Any, at: str) -> Arg:
-        return tuple(self.boolean(x, at) for x in as_list(value, at))
-
-    def string(self, value: Any, at: str) -> Arg:
-        return as_text(value, at)
-
-    def strings(self, value: Any, at: str) -> Arg:
-        return tuple(as_text(x, at) for x in as_list(value, at))
-
-    def symbolic(self, value: Any, at: str) -> Arg:
-        item = as_dict(value, at)
-        name = item.get("as_name")
-        if name is not None:
-            return self.ref(as_name(name, at))
-        for key, read in (("as_int", self.integer), ("as_float", self.real), ("as_bool", self.boolean)):
-            if item.get(key) is not None:
-                return read(item[key], f"{at}.{key}")
-        raise InputError("no symbol and no number", at)
-
-    def symbolics(self, value: Any, at: str) -> Arg:
-        return tuple(self.symbolic(x, at) for x in as_list(value, at))
-
-    def scalar_type(self, value: Any, at: str) -> Arg:
-        if type(value) is not int:
-            raise InputError("no dtype", at)
-        return DtypeArg(SCALAR_TYPES.get(value, f"dtype{value}"))
-
-    def layout(self, value: Any, at: str) -> Arg:
-        return self.enumerated(value, LAYOUTS, "layout", at)
-
-    def memory_format(self, value: Any, at: str) -> Arg:
-        return self.enumerated(value, MEMORY_FORMATS, "memory format", at)
-
-    def enumerated(self, value: Any, names: dict[int, str], what: str, at: str) -> Arg:
-        if type(value) is not int:
-            raise InputError(f"no {what}", at)
-        return Other(names.get(value, f"{what} {value}"))
-
-    def device(self, value: Any, at: str) -> Arg:
-        item = as_dict(value, at)
-        kind, index = as_text(item.get("type"), at), item.get("index")
-        return Other(kind if index is None else f"{kind}:{self.integer(index, at)}")
-
-    def operator(self, value: Any, at: str) -> Arg:
-        parts = normalize_target(as_text(value, at)).split(".")
-        if len(parts) == 3:
-            return Other(f"<OpOverload(op='{parts[0]}.{parts[1]}', overload='{parts[2]}')>")
-        return Other(".".join(parts))
-
-    def custom_object(self, value: Any, at: str) -> Arg:
-        return self.ref(name_of(value, at))
-
-    def complex_number(self, value: Any, at: str) -> Arg:
-        item = as_dict(value, at)
-        real, imaginary = (self.real(item.get(k), at) for k in ("real", "imag"))
-        return Other(repr(complex(float(str(real)), float(str(imaginary)))))
-
-    def mapping(self, value: Any, at: str) -> Arg:
-        # Its values are whole arguments; the JSON parser has bounded how deep they go.
-        if at.count("as_string_to_argument") > MAX_NESTING:
-            raise InputError(f"arguments nested deeper than {MAX_NESTING}", at[:200])
-        items = as_dict(value, at).items()
-        return DictArg(tuple((k, self.arg(v, f"{at}[{k[:40]!r}]")) for k, v in items))
-
     def body(self, value: Any, at: str) -> Arg:
         name = name_of(value, at)
         if name not in self.subgraphs:
@@ -399,38 +256,3 @@ class _Reader:
             self.subgraphs[name] = inner.graph(value.get("graph"), f"{at}.graph", [])
             self.add(Node(name, "get_attr", name))
         return self.ref(name)
-
-
-_TAGS: dict[str, Callable[[_Reader, Any, str], Arg]] = {
-    "as_none": _Reader.none,
-    "as_tensor": _Reader.tensor,
-    "as_tensors": _Reader.tensors,
-    "as_optional_tensor": _Reader.optional_tensor,
-    "as_optional_tensors": _Reader.optional_tensors,
-    "as_nested_tensors": _Reader.nested_tensors,
-    "as_int": _Reader.integer,
-    "as_ints": _Reader.integers,
-    "as_int_lists": _Reader.integer_lists,
-    "as_float": _Reader.real,
-    "as_floats": _Reader.reals,
-    "as_float_lists": _Reader.real_lists,
-    "as_bool": _Reader.boolean,
-    "as_bools": _Reader.booleans,
-    "as_string": _Reader.string,
-    "as_strings": _Reader.strings,
-    "as_sym_int": _Reader.symbolic,
-    "as_sym_ints": _Reader.symbolics,
-    "as_sym_float": _Reader.symbolic,
-    "as_sym_floats": _Reader.symbolics,
-    "as_sym_bool": _Reader.symbolic,
-    "as_sym_bools": _Reader.symbolics,
-    "as_scalar_type": _Reader.scalar_type,
-    "as_layout": _Reader.layout,
-    "as_memory_format": _Reader.memory_format,
-    "as_device": _Reader.device,
-    "as_operator": _Reader.operator,
-    "as_custom_obj": _Reader.custom_object,
-    "as_complex": _Reader.complex_number,
-    "as_string_to_argument": _Reader.mapping,
-    "as_graph": _Reader.body,
-}
