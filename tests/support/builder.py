@@ -331,12 +331,15 @@ class GraphBuilder:
         joined = self.call("aten.reshape.default", back, sizes(flat), shape=flat)
         return self.linear(joined, self.weight((width, wide), layout=out_layout)) if row_parallel else joined
 
-    def vocab_embedding(self, ids: Val, vocab: int, width: int, group: str = "tp") -> Val:
+    def vocab_embedding(
+        self, ids: Val, vocab: int, width: int, group: str = "tp", declare: bool = False
+    ) -> Val:
         """The masked lookup in this rank's rows of the table: Partial over the group."""
         rows = vocab // self.sizes[group]
         start = self.position(group) * rows
         shape = ids.shape
-        table = self.weight((rows, width))
+        cut = f"[{vocab}/{self.sizes[group]}@{group}, {width}]"
+        table = self.weight((rows, width), layout=cut if declare else None)
         lower = self.call("aten.ge.Scalar", ids, start, shape=shape, dtype="bool")
         upper = self.call("aten.lt.Scalar", ids, start + rows, shape=shape, dtype="bool")
         mine = self.call("aten.bitwise_and.Tensor", lower, upper, shape=shape, dtype="bool")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from .builder import Json
 from .editing import Editor, Unit
-from .slices import SLICE_KINDS, slice_sites
+from .slices import SLICE_KINDS, role, slice_sites, window
 
 # the next op's other operands are complete, or the op is not linear: summing after it is another value
 NOT_LINEAR = ("norm", "silu", "gelu", "softmax", "sigmoid", "relu")
@@ -193,6 +193,9 @@ def swap(e: Editor, name: str, rng: random.Random) -> bool:
         return True
     if unit.kind != "all_reduce" or not unit.size:
         return False
+    readers = e.readers(unit.out)
+    if all(role(e, r) == "rank" and (window(r) or (0, 1))[1] == 0 for r in readers):
+        return False  # on the first rank, cutting what is scattered already is an identity
     shape = e.shape(unit.operand)
     if unit.functional:
         if shape and shape[0] == 1:  # functional scatters work on dimension 0, which holds nothing here

@@ -13,7 +13,7 @@ Program = Callable[[GraphBuilder, Size, bool], None]
 
 def tensor_parallel(b: GraphBuilder, s: Size, declare: bool) -> None:
     """Everything Full; all_reduce after attention and after the MLP."""
-    x = enter_full(b, s)
+    x = enter_full(b, s, declare)
     for _ in range(2):
         x = b.add(
             x, b.all_reduce(b.attention(b.norm(x), s.heads, s.head_dim, declared=s.head_shards(declare)))
@@ -24,7 +24,7 @@ def tensor_parallel(b: GraphBuilder, s: Size, declare: bool) -> None:
 
 def sequence_parallel(b: GraphBuilder, s: Size, declare: bool) -> None:
     """Norms and residual Local; gather before and reduce_scatter after the sharded parts."""
-    x = enter(b, s)
+    x = enter(b, s, declare)
     for _ in range(2):
         x = attention_layer(b, s, x, declare)
         x = b.add(x, scatter(b, s, b.mlp(whole(b, s, b.norm(x)), s.inner, s.columns(declare))))
@@ -33,7 +33,7 @@ def sequence_parallel(b: GraphBuilder, s: Size, declare: bool) -> None:
 
 def entry_slice(b: GraphBuilder, s: Size, declare: bool) -> None:
     """Attention with all heads, its rows cut before o_proj; the MLP sharded on gathered tokens."""
-    full = enter_full(b, s)
+    full = enter_full(b, s, declare)
     x = cut(b, s, full)
     for _ in range(2):
         heads = s.heads * s.p
@@ -45,7 +45,7 @@ def entry_slice(b: GraphBuilder, s: Size, declare: bool) -> None:
 
 def expert_parallel(b: GraphBuilder, s: Size, declare: bool) -> None:
     """A sequence-parallel attention, then dispatch, one expert a rank, combine."""
-    x = enter(b, s)
+    x = enter(b, s, declare)
     for _ in range(2):
         x = attention_layer(b, s, x, declare)
         routed, _ = dispatch_combine(b, s, b.norm(x))
@@ -55,7 +55,7 @@ def expert_parallel(b: GraphBuilder, s: Size, declare: bool) -> None:
 
 def batched(b: GraphBuilder, s: Size, declare: bool) -> None:
     """Sequence parallelism along dimension 1 of two sequences."""
-    x = b.reduce_scatter(b.vocab_embedding(b.tokens(batch=2), s.vocab, s.H), dim=1)
+    x = b.reduce_scatter(b.vocab_embedding(b.tokens(batch=2), s.vocab, s.H, declare=declare), dim=1)
     for _ in range(2):
         h = b.all_gather(b.norm(x), dim=1)
         x = b.add(
@@ -63,7 +63,7 @@ def batched(b: GraphBuilder, s: Size, declare: bool) -> None:
         )
         h = b.all_gather(b.norm(x), dim=1)
         x = b.add(x, b.reduce_scatter(b.mlp(h, s.inner, s.columns(declare)), dim=1))
-    b.output([b.norm(b.all_gather(x, dim=1))], layouts=[f"[2, T, {s.H}]"] if declare else None)
+    b.output([b.norm(b.all_gather(x, dim=1))], layouts=[f"[B, T, {s.H}]"] if declare else None)
 
 
 PROGRAMS: dict[str, tuple[Program, tuple[Size, ...]]] = {

@@ -145,9 +145,9 @@ def fault(
 # ---- fragments that programs share
 
 
-def enter_full(b: GraphBuilder, s: Size) -> Val:
+def enter_full(b: GraphBuilder, s: Size, declare: bool = False) -> Val:
     """Full hidden states of the tokens: a vocabulary-parallel lookup and its all_reduce."""
-    return b.all_reduce(b.vocab_embedding(b.tokens(), s.vocab, s.H))
+    return b.all_reduce(b.vocab_embedding(b.tokens(), s.vocab, s.H, declare=declare))
 
 
 def scatter(b: GraphBuilder, s: Size, x: Val) -> Val:
@@ -155,9 +155,9 @@ def scatter(b: GraphBuilder, s: Size, x: Val) -> Val:
     return b.reduce_scatter(b.pad_rows(x, s.pad))
 
 
-def enter(b: GraphBuilder, s: Size) -> Val:
+def enter(b: GraphBuilder, s: Size, declare: bool = False) -> Val:
     """Local hidden states: a vocabulary-parallel lookup and its reduce_scatter."""
-    return scatter(b, s, b.vocab_embedding(b.tokens(), s.vocab, s.H))
+    return scatter(b, s, b.vocab_embedding(b.tokens(), s.vocab, s.H, declare=declare))
 
 
 def cut(b: GraphBuilder, s: Size, x: Val) -> Val:
