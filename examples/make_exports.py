@@ -102,7 +102,8 @@ def main(names: list[str]) -> None:
     """Make the exports with these names, or all of them."""
     TARGET.mkdir(exist_ok=True)
     for name in names or list(EXPORTS):
-        program = EXPORTS[name]()
+        with torch.no_grad():  # as in serving: no gradient switches in the graph
+            program = EXPORTS[name]()
         with tempfile.TemporaryDirectory() as folder:
             raw = Path(folder) / f"{name}.pt2"
             torch.export.save(program, raw)
