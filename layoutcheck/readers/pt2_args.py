@@ -195,5 +195,5 @@ _TAGS: dict[str, Callable[[ArgumentReader, Any, str], Arg]] = {
     "as_custom_obj": ArgumentReader.custom_object,
     "as_complex": ArgumentReader.complex_number,
     "as_string_to_argument": ArgumentReader.mapping,
-    "as_graph": ArgumentReader.body,
+    "as_graph": lambda reader, value, at: reader.body(value, at),
 }
