@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -60,6 +62,23 @@ def test_the_fault_is_found_at_the_all_reduce_of_each_layer(repo_root: Path) -> 
         assert "all_reduce(y)" in source
         assert finding.module.endswith("mlp.shared")
         assert len(finding.fixes) == 2 and all(fix.verified for fix in finding.fixes)
+
+
+def test_the_readme_shows_what_the_check_prints(repo_root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(repo_root / "tools" / "update-readme"), "--check"], check=False
+    )
+    assert done.returncode == 0, "run tools/update-readme"
+
+
+def test_the_readme_library_example_runs(repo_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repo_root)
+    blocks = re.findall(r"```python\n(.*?)```", (repo_root / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    code = f"{blocks[0]}\n{blocks[1].replace('layoutcheck.rule', 'import layoutcheck; layoutcheck.rule', 1)}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("LC203") == 2
 
 
 class Ranks:
