@@ -119,12 +119,16 @@ def select(s: Scaler, node: Json, x: Any, dim: int, index: int) -> Value:
 
 @rule("aten.expand.default")
 def expand(s: Scaler, node: Json, x: Any, sizes: list[int]) -> Value:
-    shape = s.shape(x)
-    lead = len(sizes) - len(shape)
-    made = s.create(sizes[:lead]) if lead else []
-    if lead:
-        raise Ambiguous("an expand makes new axes")
-    return made + [e if n in (-1, e.old) else fixed(n)[0] for n, e in zip(sizes, shape)]
+    shape = fixed(*[1] * (len(sizes) - len(s.shape(x)))) + s.shape(x)
+    for i, (n, e) in enumerate(zip(sizes, shape)):
+        if n == e.old:
+            assert e.new is not None
+            sizes[i] = e.new
+        elif n != -1:
+            if n in s.counted:
+                raise Ambiguous(f"nothing tells whether the expanded {n} counts tokens")
+            shape[i] = Extent(n, n)
+    return shape
 
 
 @rule("aten.slice.Tensor")
