@@ -186,9 +186,12 @@ def routed(rows: tuple[Factor, ...], bound: tuple[Any, ...], extent: Size, label
     return _domain("routed", label, extent, (rows, bound))
 
 
-def received(sent: Domain, axes: tuple[int, ...], extent: Size) -> Domain:
-    """What a rank holds after `sent` was exchanged over mesh axes: all ranks' rows for its own experts."""
-    return _domain("received", "", extent, (sent, axes))
+def received(sent: Domain, axes: tuple[int, ...], bound: tuple[Any, ...], extent: Size) -> Domain:
+    """What a rank holds after `sent` was exchanged over mesh axes: all ranks' rows for its own experts.
+
+    `bound` is what the ranks of these axes selected before, which the way back restores.
+    """
+    return _domain("received", "", extent, (sent, axes, bound))
 
 
 def opaque(what: str, extent: Size, args: tuple[Any, ...] = ()) -> Domain:

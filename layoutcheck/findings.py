@@ -185,8 +185,9 @@ class Statistics:
 class Report:
     """What a check found in one graph.
 
-    ``layout_lookup`` maps a value's name to its layout; the inference attaches it. ``inferred`` are the
-    layouts that were concluded rather than derived (weights, inputs), as ``(name, text)`` pairs.
+    ``layout_lookup`` maps a value's name to its layout, and ``layout_writer`` a layout to its text with the
+    graph's own names of groups; the inference attaches both. ``inferred`` are the layouts that were concluded
+    rather than derived (weights, inputs), as ``(name, text)`` pairs.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -194,6 +195,7 @@ class Report:
     graph_path: str = ""
     inferred: tuple[tuple[str, str], ...] = ()
     layout_lookup: Callable[[str], Any] | None = field(default=None, eq=False, repr=False)
+    layout_writer: Callable[[Any], str] = field(default=str, eq=False, repr=False)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -224,6 +226,15 @@ class Report:
         if self.layout_lookup is None:
             raise KeyError(f"{key}: this report carries no layouts")
         return self.layout_lookup(key)
+
+    def layout_text(self, name: object) -> str | None:
+        """Return the printed form of a value's layout, such as ``bf16[T/16@tp, 6144]``, or None if there is
+        no such value."""
+        try:
+            layout = self.layout_of(name)
+        except KeyError:
+            return None
+        return None if layout is None else self.layout_writer(layout)
 
     def filtered(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> Report:
         """Return the report with only the findings whose code has a prefix in ``select`` and none in

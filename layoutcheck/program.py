@@ -254,7 +254,12 @@ class _Builder:
         try:
             params = rule.bind(args, kwargs)
         except InputError as error:
-            return OpInstance(target, rule, {}, n_inputs, max(recorded, read, 1), error=error.message)
+            # The same op under another library's parameter names: go by order.
+            values = [*args, *kwargs.values()][: len(rule.params)]
+            try:
+                params = rule.bind(values, {})
+            except InputError:
+                return OpInstance(target, rule, {}, n_inputs, max(recorded, read, 1), error=error.message)
         return OpInstance(target, rule, params, n_inputs, self._returns(rule, params, recorded, read))
 
     def _returns(self, rule: Rule, params: dict[str, Any], recorded: int, read: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -12,21 +14,9 @@ import click
 from layoutcheck.cli.check import check_program, engine_options
 from layoutcheck.cli.options import wants_color
 from layoutcheck.findings import Report
+from layoutcheck.reports.wording import printable
 
 FORMAT = "layoutcheck-typed/1"
-
-
-def _layout(report: Report, name: str) -> Any:
-    """Return the text of a value's layout, a list of texts for several outputs, None for no tensor."""
-    try:
-        layout = report.layout_of(name)
-    except KeyError:
-        return None
-    if layout is None or isinstance(layout, str):
-        return layout
-    if isinstance(layout, (tuple, list)):
-        return [None if part is None else str(part) for part in layout]
-    return str(layout)
 
 
 def typed_nodes(graph: Any, report: Report) -> Iterator[dict[str, Any]]:
@@ -38,8 +28,20 @@ def typed_nodes(graph: Any, report: Report) -> Iterator[dict[str, Any]]:
             "target": node.target,
             "module": node.module,
             "location": None if node.location is None else str(node.location),
-            "layout": _layout(report, node.name),
+            "layout": report.layout_text(node.name),
         }
+
+
+def typed_blocks(graph: Any, report: Report) -> Iterator[tuple[str, list[str]]]:
+    """Yield the graph in execution order as blocks of nodes of one module: its path and a line a node."""
+    for module, nodes in groupby(typed_nodes(graph, report), key=itemgetter("module")):
+        rows = []
+        for node in nodes:
+            called = node["target"] if node["op"] == "call_function" else node["op"]
+            rows.append((printable(node["name"]), printable(called), printable(node["layout"] or "")))
+        widths = [max(len(row[i]) for row in rows) for i in range(2)]
+        lines = (f"  {name:{widths[0]}}  {called:{widths[1]}}  {text}".rstrip() for name, called, text in rows)
+        yield printable(module or "(no module)"), list(lines)
 
 
 def run(graph: str, form: str, color: str, **program: Any) -> int:
@@ -49,11 +51,8 @@ def run(graph: str, form: str, color: str, **program: Any) -> int:
         nodes = list(typed_nodes(loaded, report))
         click.echo(json.dumps({"format": FORMAT, "graph": graph, "nodes": nodes}, indent=1))
         return 0
-    from layoutcheck.show import typed_lines
-
     colored = wants_color(color, sys.stdout.isatty())
-    for line in typed_lines(loaded, report):
-        # A line that is not indented names the module that the lines below it belong to.
-        heading = colored and not line.startswith(" ")
-        click.echo(click.style(line, bold=True) if heading else line, color=colored)
+    for module, lines in typed_blocks(loaded, report):
+        click.echo(click.style(module, bold=True) if colored else module, color=colored)
+        click.echo("\n".join(lines), color=colored)
     return 0

@@ -73,7 +73,7 @@ class _Plan:
             elif all(a in self.once for a in op.args):
                 self.once[index] = scalar(op.name, *(self.once[a] for a in op.args))
             else:
-                kind = "bool" if op.name in _BOOLEAN else "integer" if op.integer else "float"
+                kind = "bool" if op.name in _BOOLEAN else "integer" if index in program.exact else "float"
                 self.steps.append((index, self.functions[op.name], op.args, kind, []))
                 for a in op.args:
                     last_use[a] = len(self.steps) - 1

@@ -21,6 +21,9 @@ from attrs import define, field
 from layoutcheck.cost.lowering import Lowering, Op, Ref, Value, scalar
 from layoutcheck.errors import InputError
 
+EXACT_READERS = frozenset(("ceil_div", "floor_div", "lt", "le", "gt", "ge", "eq", "ne"))
+"""Operations whose result jumps: what they read must be exact."""
+
 _BLOCK = 8192
 _THREADED = 100_000
 
@@ -38,13 +41,19 @@ class Compiled:
     ops: Sequence[Op]
     outputs: Mapping[str, Value]
     inexact_ceilings: int = 0
-    _last_use: dict[Ref, int] = field(init=False)
+    exact: frozenset[Ref] = field(init=False)
+    """Operations whose integers must be exact: the others only enter times, where a rounding of 1e-16 is none."""
 
     def __attrs_post_init__(self) -> None:
-        self._last_use = {}
-        for index, op in enumerate(self.ops):
-            for arg in op.args:
-                self._last_use[arg] = index
+        wanted: set[Ref] = set()
+        for out in self.outputs.values():
+            if out.exact:
+                wanted |= {r for r in (out.top, out.bottom) if r is not None}
+        for index in range(len(self.ops) - 1, -1, -1):
+            op = self.ops[index]
+            if op.name in EXACT_READERS or (index in wanted and op.integer):
+                wanted.update(op.args)
+        self.exact = frozenset(r for r in wanted if self.ops[r].integer)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -145,15 +154,14 @@ class Compiled:
         """The largest integer that any exact operation can come to, sums taken without signs."""
         bounds: list[int] = []
         worst = 1
-        for op in self.ops:
+        for index, op in enumerate(self.ops):
             args = [bounds[a] for a in op.args]
-            if op.name == "const":
+            if index not in self.exact:
+                found = 0
+            elif op.name == "const":
                 found = abs(op.value) if op.integer else 0
             elif op.name == "input":
                 found = largest[op.value]
-            elif not op.integer:
-                # comparisons and quotients: their operands must be exact as well, which they are by now
-                found = max(args, default=0) if op.name in ("div", "where") else 0
             elif op.name == "add":
                 found = args[0] + args[1]
             elif op.name == "mul":
@@ -163,8 +171,7 @@ class Compiled:
                 found = args[0] + 1
             else:  # min, max, where, abs: one of the operands
                 found = max(args)
-            if op.integer:
-                worst = max(worst, found)
+            worst = max(worst, found)
             bounds.append(found)
         return worst
 

@@ -79,10 +79,19 @@ def compare_axes(
     if a == b:
         return None
     one, other = _single(a), _single(b)
+    if one is not None and other is not None and one.stride == other.stride and one.extent == other.extent:
+        pair = _unifiable(one.domain, other.domain)
+        if pair is not None:
+            call.want("same", rs, None, data=pair)
+            return None
     for x, y, y_axis, y_slot in ((one, other, b, rs), (other, one, a, ls)):
         if x is None or not x.is_whole:
             continue
         kind = x.domain.kind
+        if kind == "variable" and y is not None and y.is_whole and y.domain.kind == "pad" and y.domain.args[0].extent == x.extent:
+            # As long as the tokens before their padding: the same tokens, and one of the two is padded.
+            call.want("same", y_slot, None, data=(x.domain, y.domain.args[0]))
+            return None
         if kind == "variable" and extent_of(y_axis) == x.extent:
             if y is not None and y.is_whole:
                 call.want("same", y_slot, None, data=(x.domain, y.domain))
@@ -95,6 +104,19 @@ def compare_axes(
         if kind == "iota" and extent_of(y_axis) == x.extent and (y is None or y.is_whole):
             return None
     return _differ(call, left, right, contraction)
+
+
+def _unifiable(a: Domain, b: Domain) -> tuple[Domain, Domain] | None:
+    """A domain variable and what it would have to be for two domains to be one; None where none would do."""
+    if a.extent != b.extent or b.kind in ("any", "iota") or a.kind in ("any", "iota"):
+        return None
+    if a.kind == "variable":
+        return a, b
+    if b.kind == "variable":
+        return b, a
+    if a.kind == b.kind == "pad":
+        return _unifiable(a.args[0], b.args[0])
+    return None
 
 
 def _compare_features(

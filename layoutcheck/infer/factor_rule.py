@@ -262,6 +262,8 @@ def apply_factors(call: Call) -> Result:
         axes[name] = _choose(call, occurrences, contraction)
         if name in must_be_whole:
             _check_whole(call, occurrences)
+            if contraction:
+                _check_padding(call, found, name, occurrences)
         elif contraction:
             for o in occurrences:
                 for m, b in bound_on_axis(o.of, o.axis):
@@ -389,6 +391,20 @@ def _check_whole(call: Call, occurrences: list[Occurrence]) -> None:
             group = call.ctx.group(tuple(m for m, _ in cuts))
             what = "tokens" if is_token_like(cuts[0][1].domain) else "features"
             call.issue("LC106", f"needs all {what} of this axis, {{0}} is sharded over {group} there", o.slot)
+
+
+def _check_padding(call: Call, found: Matching, name: str, occurrences: list[Occurrence]) -> None:
+    """Padding rows that are read with the tokens: right only behind a mask over the same axis, or a causal one."""
+    optional = {operand.param for operand in call.rule.operands if operand.optional}
+    masks = {slot for param, slot, _ in found.matched if param in optional}
+    if any(o.slot in masks for o in occurrences) or any(
+        call.params.get(flag) is True for flag in call.params if flag.endswith("causal")
+    ):
+        return
+    for o in occurrences:
+        if any(f.domain.kind == "pad" and is_token_like(f.domain) for f in o.of.axes[o.axis]):
+            call.issue("LC402", f"{{0}} has padding rows, which are read like tokens: mask them, or cut them off", o.slot)
+            return
 
 
 def _check_whole_operands(call: Call) -> None:

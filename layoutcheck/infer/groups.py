@@ -86,14 +86,19 @@ def find_mesh(
     configured = config.get("groups")
     if isinstance(configured, dict):
         for name, ranks in configured.items():
-            if isinstance(ranks, (list, tuple)) and all(isinstance(r, int) for r in ranks):
-                if name in named or name.isdigit():
-                    continue
+            if isinstance(ranks, (list, tuple)) and ranks and all(isinstance(r, int) and not isinstance(r, bool) for r in ranks):
                 named_lists[str(name)] = tuple(ranks)
-    if named and not lists:
-        # torch's names: the ranks of a configured group of that name or size are the same group
-        named_lists = {n: r for n, r in named_lists.items() if not any(len(r) == s for s in named.values())}
+    if named and not all(name in named_lists for name in named):
+        # Some of torch's names have no ranks: sizes alone then say which groups there are.
+        for name, ranks in named_lists.items():
+            if name in named:
+                continue
+            aliases.setdefault(name, len(ranks))
         named_lists = {}
+    else:
+        for name in named:
+            sharing.add(tuple(sorted(named_lists[name])))
+        named = {}
     if rank is None:
         # What the collectives say of their own rank counts more than the file's header.
         rank = own_rank if own_rank is not None else p.graph.rank

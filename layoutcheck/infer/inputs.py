@@ -23,7 +23,7 @@ from layoutcheck.symbols import Expr, Size, free_symbols, symbol_name
 
 _INTS = ("int64", "int32", "int16", "uint8", "bool")
 _PASSING = frozenset(
-    ("same", "view", "permute", "transpose", "t", "unsqueeze", "squeeze", "flatten", "unflatten", "expand", "slice", "narrow", "select", "split", "chunk", "cat", "stack", "wait", "copy")
+    ("same", "view", "permute", "transpose", "t", "unsqueeze", "squeeze", "flatten", "unflatten", "expand", "slice", "narrow", "select", "split", "chunk", "cat", "stack", "wait", "copy", "all_gather", "broadcast")
 )
 
 

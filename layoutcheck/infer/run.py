@@ -149,7 +149,7 @@ class Runner:
                     if result.issues or result.wants:
                         hits.append((k, key, result))
                     if result.mutated and not instances[ops[k]].bases:
-                        self._mutate(types, k, result)
+                        self._mutate(types, k, key, result, hits)
             elif kind == PLACEHOLDER:
                 types[first[k]] = self.inputs[first[k]]
             elif kind == REGION_BEGIN:
@@ -213,7 +213,7 @@ class Runner:
             value = p.inputs[k][base] if base >= 0 else -1
             types[at + own + j] = changed.get(value, types[value] if value >= 0 else None)
 
-    def _mutate(self, types: list[Any], k: int, result: Result) -> None:
+    def _mutate(self, types: list[Any], k: int, key: Key, result: Result, hits: list[tuple[int, Key, Result]]) -> None:
         """An in-place op changes its operand for all later readers, and what the operand is a view of."""
         p = self.program
         for slot, new in result.mutated.items():
@@ -234,6 +234,29 @@ class Runner:
                     break
                 types[base] = written_back(old, types[value])
                 value = base
+            self._check_buffer(types, k, key, slot, value, hits)
+
+    def _check_buffer(
+        self, types: list[Any], k: int, key: Key, slot: int, value: int, hits: list[tuple[int, Key, Result]]
+    ) -> None:
+        """An input buffer that holds all tokens, written by each rank with its own share, is filled in part."""
+        p = self.program
+        given = self.inputs.get(value)
+        now = types[value]
+        if p.kind[p.value_call[value]] != PLACEHOLDER or not isinstance(given, Layout) or not isinstance(now, Layout):
+            return
+        whole_tokens = {f.domain for axis in given.axes for f in axis if f.is_whole and not f.domain.is_feature}
+        for m, fs in now.bound:
+            stored = {b.domain.args[0] if b.domain.kind == "pad" else b.domain for b in fs}
+            if m in given.bound_map or not stored & whole_tokens:
+                continue
+            group = self.ctx.group((m,))
+            issue = Issue("LC107", f"each rank of {group} stores its share of the tokens to a buffer that holds all of them: {{0}}", (slot,))
+            patched = self.patched.get((*key, "buffer"))
+            if patched is None:
+                hits.append((k, (*key, "buffer"), Result(result_outs(types, p, k), (issue,))))
+            types[value] = given
+            return
 
     def _untyped(self, typing: Typing, k: int, hits: list[tuple[int, Key, Result]]) -> None:
         """An op without a rule: reported, and typing goes on around it with recorded shapes, or the first input's layout."""
@@ -257,6 +280,11 @@ class Runner:
         typing.types[at : at + p.outs[k]] = outs
         if not result.quiet:
             hits.append((k, key, result))
+
+
+def result_outs(types: list[Any], p: Program, k: int) -> tuple[Any, ...]:
+    """The layouts of a call's outputs as they stand."""
+    return tuple(types[p.first[k] : p.first[k] + p.outs[k]])
 
 
 def _recorded(p: Program, k: int) -> list[Any]:

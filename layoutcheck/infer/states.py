@@ -122,6 +122,13 @@ def join_partial(
                     kept.pop()
             elif not tensors:
                 call.issue("LC204", f"a number is added to {{0}} on every rank of {group}, so it counts once a rank", having[0][1])
+            elif _bias_like(having[0][2], tensors[0][2]):
+                call.issue(
+                    "LC204",
+                    f"{{0}} is given in parts that add up over {group} (on one rank only), {{1}} is complete on each: most ranks miss it",
+                    having[0][1],
+                    tensors[0][1],
+                )
             elif _bias_like(tensors[0][2], having[0][2]):
                 call.issue(
                     "LC204",

@@ -203,12 +203,12 @@ class Tracer:
             return None
         summands = [(s, of) for n, s, of in tensors if n in additive and not is_zero(of)]
         if summands:
-            out: list[Cut] = []
+            # One pending summand is enough to say what was meant; one that is not is then a finding of its own.
+            out: list[Cut] | None = None
             for s, _ in summands:
                 cuts = self._pending(p.inputs[k][s], mesh_axes, seen)
-                if cuts is None:
-                    return None
-                out.extend(cuts)
+                if cuts is not None:
+                    out = [*(out or []), *cuts]
             return out
         for name, s, _ in tensors:
             if name in rule.linear:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.domains import Factor, feature, is_token_like, padded, received, repeated
+from layoutcheck.domains import Factor, feature, is_token_like, padded, received, repeated, unpicked
 from layoutcheck.infer.call import Call, Issue, Result, dim_of
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout, partner_axis, replace
 from layoutcheck.mesh import Group
@@ -16,6 +16,10 @@ from layoutcheck.symbols import Size, cdiv, divide_exact
 from layoutcheck.transforms.pieces import axis_digit, take_share
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _back_same
+
+
+# Domains whose order or number data decides: rows sorted or chosen by expert.
+_GROUPED = frozenset(("routed", "permuted", "opaque"))
 
 
 def data_of(call: Call) -> tuple[int, Layout | None]:
@@ -271,10 +275,9 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
         cut = take_share(feature(share * group.size).whole, group, share, sizes)
         assert cut is not None
         minor, parts = (cut[0],), cut[1]
-    if len(minor) and minor[0].extent == 1 and minor[0].domain is not None and parts:
-        only = next(iter(parts.values()))
-        if len(parts) == 1 and only.stride == minor[0].stride and not minor[0].domain.is_feature and only.domain is minor[0].domain:
-            minor = minor[1:]
+    if minor and minor[0].extent == 1 and minor[0].stride != 1:
+        # The major digit alone stood on this axis (pieces stacked in front); its tokens are on another.
+        minor = minor[1:]
     bound = dict(of.bound_map)
     for m, b in parts.items():
         bound[m] = (*bound.get(m, ()), b)
@@ -329,30 +332,26 @@ def all_to_all(call: Call) -> Result:
     digit = axis_digit(axis)
     kind = digit.domain.kind if digit is not None else ""
     tail = of.axes[1:]
-    if digit is not None and kind == "received":
-        if not digit.is_whole or len(axis) != 1:
+    base = unpicked(axis[0].domain)[0] if axis else None
+    if base is not None and base.kind == "received":
+        if len(axis) != 1 or not axis[0].is_whole or axis[0].domain is not base:
             call.issue("LC105", "rows go back to their ranks in another order than they came: {0}", slot)
-        back_to = digit.domain.args[0]
+        back_to, _, before = base.args
         bound = {m: fs for m, fs in of.bound if m not in group.axes}
-        for m, fs in back_to.args[1]:
+        for m, fs in before:
             bound[m] = fs
         return call.result(layout(of.dtype, ((back_to.whole,), *tail), bound, of.partial))
-    if axis and axis[0].domain.kind == "received":
-        call.issue("LC105", "rows go back to their ranks in another order than they came: {0}", slot)
-        back_to = axis[0].domain.args[0]
-        bound = {m: fs for m, fs in of.bound if m not in group.axes}
-        for m, fs in back_to.args[1]:
-            bound[m] = fs
-        return call.result(layout(of.dtype, ((back_to.whole,), *tail), bound, of.partial))
-    if digit is not None and kind == "routed" and digit.is_whole:
+    if digit is not None and digit.is_whole and kind in _GROUPED:
         replicated = [m for m in group.axes if m not in of.bound_map]
         if replicated:
             call.issue(
                 "LC602",
-                f"every rank of {call.ctx.group(tuple(replicated))} dispatches the same tokens {{0}}: the experts do the work {call.ctx.ways(tuple(replicated))} times",
+                f"every rank of {call.ctx.group(tuple(replicated))} dispatches the same tokens {{0}}: "
+                f"the experts do the work {call.ctx.ways(tuple(replicated))} times",
                 slot,
             )
-        domain = received(digit.domain, group.axes, extent)
+        before = tuple((m, fs) for m, fs in of.bound if m in group.axes)
+        domain = received(digit.domain, group.axes, before, extent)
         bound = {m: fs for m, fs in of.bound if m not in group.axes}
         experts = feature(group.size).whole
         for m in group.axes:

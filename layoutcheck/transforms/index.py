@@ -11,10 +11,11 @@ from typing import Any
 from layoutcheck.domains import Factor, is_token_like
 from layoutcheck.infer.call import Call, Result, dim_of
 from layoutcheck.infer.compare import compare_axes, strength
-from layoutcheck.infer.elementwise import broadcast_axes, promote
+from layoutcheck.infer.elementwise import broadcast_axes, elementwise, promote
+from layoutcheck.infer.regroup import regroup
 from layoutcheck.infer.states import is_zero, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, partner_axis, replace
-from layoutcheck.symbols import Size
+from layoutcheck.symbols import Expr, Size, divide_exact
 from layoutcheck.transforms.reduce import check_pending
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _back_same, _self
@@ -405,11 +406,28 @@ def copy(call: Call) -> Result:
         ("self", slot, of),
         ("src", src_slot, src),
     ]))
+    if call.rule.mutates and not wild:
+        _check_store(call, slot, of, src_slot, src)
     bound = dict(src.bound_map) if wild or not of.bound else join_bound(call, [("self", slot, of), ("src", src_slot, src)])
     out = layout(call.dtype(of.dtype) if of.dtype else src.dtype, tuple(axes), bound, src.partial, src.value)
     if call.rule.mutates:
         return call.result(out, mutated={slot: out})
     return call.result(out)
+
+
+def _check_store(call: Call, slot: int, of: Layout, src_slot: int, src: Layout) -> None:
+    """A share stored into a buffer of all tokens fills it in part: the boundary says Full."""
+    for m, fs in src.bound:
+        tokens = [b for b in fs if is_token_like(b.domain)]
+        if tokens and m not in of.bound_map and m not in call.ctx.mesh.quotient:
+            call.issues[:] = [i for i in call.issues if i.code not in ("LC101", "LC102")]
+            call.issue(
+                "LC107",
+                f"{{1}} is this rank's share over {call.ctx.group((m,))}, and is stored to a buffer that holds all tokens ({{0}})",
+                slot,
+                src_slot,
+            )
+            return
 
 
 def _same_shape(a: Layout, b: Layout) -> bool:
@@ -460,6 +478,39 @@ def select_scatter(call: Call) -> Result:
     if call.rule.mutates:
         return call.result(out, mutated={slot: out})
     return call.result(out)
+
+
+def _back_pointwise(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    out: Layout = outs[output]
+    sources: Sources = []
+    for _, slot, of in call.tensors():
+        at = axis - (out.rank - of.rank)
+        if at >= 0 and of.axes[at]:
+            sources.append((slot, at, inner))
+    return sources or None
+
+
+@register("floor_divide", back=_back_pointwise)
+def floor_divide(call: Call) -> Result:
+    """Whole quotients. Positions in `tokens * k` divided by k are positions in the tokens."""
+    result = elementwise(call)
+    of, n = call.tensor("self"), call.get("other")
+    value = of.value if of is not None else None
+    if value is None or value[0] != "into" or not isinstance(n, (int, Expr)) or isinstance(n, bool):
+        return result
+    pieces = _leading(value[1], n)
+    if pieces is None or not isinstance(result.outs[0], Layout):
+        return result
+    return call.result(replace(result.outs[0], value=("into", pieces)))
+
+
+def _leading(axis: Axis, n: Size) -> Axis | None:
+    """The factors of an axis without its last n elements' digits."""
+    rest = divide_exact(extent_of(axis), n)
+    if rest is None:
+        return None
+    pieces = regroup(axis, [rest, n], {})
+    return pieces[0] if pieces is not None else None
 
 
 @register("movedim", is_view=True)
