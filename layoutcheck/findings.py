@@ -181,6 +181,12 @@ class Statistics:
         }
 
 
+def _write(layout: Any) -> str:
+    from layoutcheck.layouts import Layout, render
+
+    return render(layout) if isinstance(layout, Layout) else str(layout)
+
+
 @frozen
 class Report:
     """What a check found in one graph.
@@ -195,7 +201,7 @@ class Report:
     graph_path: str = ""
     inferred: tuple[tuple[str, str], ...] = ()
     layout_lookup: Callable[[str], Any] | None = field(default=None, eq=False, repr=False)
-    layout_writer: Callable[[Any], str] = field(default=str, eq=False, repr=False)
+    layout_writer: Callable[[Any], str] = field(default=_write, eq=False, repr=False)
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ GRAPH = {
         {"name": "x", "op": "placeholder", "target": "x", "meta": {"shape": [8, 4], "dtype": "float32"}},
         {
             "name": "y",
+            "module": "act",
             "op": "call_function",
             "target": "aten.relu.default",
             "args": [{"node": "x"}],
@@ -336,18 +336,31 @@ def test_convert(graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_show(graph: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    layouts = {"x": "f32[T, 4]", "y": ("f32[T, 4]", None)}
+    layouts = {"x": "f32[T, 4]", "y": "f32[T/4@tp, 4]"}
     monkeypatch.setitem(
         vars(layoutcheck), "check", lambda *_, **__: Report(layout_lookup=layouts.__getitem__)
     )
     assert main(["show", graph, "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["format"] == "layoutcheck-typed/1"
-    assert [node["layout"] for node in data["nodes"]] == ["f32[T, 4]", ["f32[T, 4]", None], None]
+    assert [node["layout"] for node in data["nodes"]] == ["f32[T, 4]", "f32[T/4@tp, 4]", None]
     assert data["nodes"][1]["target"] == "aten.relu.default"
-
-    lines = types.ModuleType("layoutcheck.show")
-    lines.typed_lines = lambda graph, report: ["model.relu", "  y  f32[T, 4]"]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "layoutcheck.show", lines)
+    assert main(["show", graph]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "(no module)",
+        "  x  placeholder  f32[T, 4]",
+        "act",
+        "  y  aten.relu.default  f32[T/4@tp, 4]",
+        "(no module)",
+        "  out  output",
+    ]
     assert main(["show", graph, "--color", "always"]) == 0
-    assert capsys.readouterr().out == "\x1b[1mmodel.relu\x1b[0m\n  y  f32[T, 4]\n"
+    assert "\x1b[1mact\x1b[0m" in capsys.readouterr().out
+
+
+def test_show_of_a_shipped_export(repo_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = repo_root / "examples" / "exports" / "shared_expert_right.pt2"
+    assert main(["show", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    gate = lines[lines.index("layers.0.mlp.gate") + 1]
+    assert "aten.linear.default" in gate and "/4@" in gate and gate.endswith(", 8]")

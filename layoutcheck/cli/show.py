@@ -40,7 +40,9 @@ def typed_blocks(graph: Any, report: Report) -> Iterator[tuple[str, list[str]]]:
             called = node["target"] if node["op"] == "call_function" else node["op"]
             rows.append((printable(node["name"]), printable(called), printable(node["layout"] or "")))
         widths = [max(len(row[i]) for row in rows) for i in range(2)]
-        lines = (f"  {name:{widths[0]}}  {called:{widths[1]}}  {text}".rstrip() for name, called, text in rows)
+        lines = (
+            f"  {name:{widths[0]}}  {called:{widths[1]}}  {text}".rstrip() for name, called, text in rows
+        )
         yield printable(module or "(no module)"), list(lines)
 
 
