@@ -74,9 +74,15 @@ class _Plan:
                 self.once[index] = scalar(op.name, *(self.once[a] for a in op.args))
             else:
                 kind = "bool" if op.name in _BOOLEAN else "integer" if index in program.exact else "float"
-                self.steps.append((index, self.functions[op.name], op.args, kind, []))
+                function = self.functions[op.name]
+                if kind == "float" and mode == "int64" and op.integer:
+                    function = _in_floats(function)
+                self.steps.append((index, function, op.args, kind, []))
                 for a in op.args:
                     last_use[a] = len(self.steps) - 1
+        for index, value in self.once.items():
+            if type(value) is int and index not in program.exact:
+                self.once[index] = float(value)  # numpy takes no integer beyond 2^63
         computed = {step[0] for step in self.steps}
         for ref, position in last_use.items():
             if ref in computed and ref not in kept:
@@ -119,10 +125,23 @@ class _Plan:
             value = values[out.top]
             if out.bottom is not None:
                 bottom = values[out.bottom]
-                if np.ndim(bottom) == 0 and bottom == 0:
+                if np.any(np.equal(bottom, 0)):
                     raise InputError(f"division by zero in {name}")
                 value = np.true_divide(value, bottom)
             results[name][start:stop] = value
+
+
+def _in_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation on operands turned into floats, for integers that may pass 2^63 and need not be exact."""
+    import numpy as np
+
+    def run(*args: Any) -> None:
+        *operands, out = args
+        function(
+            *(np.asarray(a, np.float64) if np.asarray(a).dtype.kind == "i" else a for a in operands), out
+        )
+
+    return run
 
 
 def _functions(mode: str) -> Mapping[str, Callable[..., Any]]:
@@ -155,8 +174,8 @@ def _functions(mode: str) -> Mapping[str, Callable[..., Any]]:
         "floor_div": float_floor if exact else np.floor_divide,
         "ceil": np.ceil,
         "floor": np.floor,
-        "min": np.minimum,
-        "max": np.maximum,
+        "min": lambda a, b, out: np.minimum(a, b, out=out),
+        "max": lambda a, b, out: np.maximum(a, b, out=out),
         "sqrt": np.sqrt,
         "pow": np.power,
         "log": np.log,

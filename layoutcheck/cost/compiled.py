@@ -42,7 +42,7 @@ class Compiled:
     outputs: Mapping[str, Value]
     inexact_ceilings: int = 0
     exact: frozenset[Ref] = field(init=False)
-    """Operations whose integers must be exact: the others only enter times, where a rounding of 1e-16 is none."""
+    """Operations whose integers must be exact; the others only enter times, where rounding by 1e-16 is none."""
 
     def __attrs_post_init__(self) -> None:
         wanted: set[Ref] = set()
@@ -142,7 +142,7 @@ class Compiled:
         for name, out in self.outputs.items():
             integer = out.exact and out.bottom is None
             results[name] = np.empty(count, np.int64 if integer else np.float64)
-        run_blocks(self, flat, results, mode, _BLOCK, threads=2 if count >= _THREADED else 1)
+        run_blocks(self, flat, results, mode, _BLOCK, threads=_threads(count))
         return results
 
     def _check(self, sizes: Mapping[str, Any]) -> None:
@@ -197,6 +197,12 @@ def compile_formulas(formulas: Mapping[str, Any]) -> Compiled:
 def compile_formula(formula: Any) -> Compiled:
     """Compile one expression, under the name ``value``."""
     return compile_formulas({"value": formula})
+
+
+def _threads(count: int) -> int:
+    import os
+
+    return min(4, os.cpu_count() or 1) if count >= _THREADED else 1
 
 
 def _integers(name: str, value: Any) -> Any:

@@ -256,6 +256,9 @@ class Lowering:
                 return reduce(
                     lambda a, b: self.emit(name, a, b), [self._condition(c) for c in condition.args]
                 )
+        if isinstance(condition, sympy.ITE):
+            test, yes, no = (self._condition(c) for c in condition.args)
+            return self.emit("or", self.emit("and", test, yes), self.emit("and", self.emit("not", test), no))
         if isinstance(condition, sympy.Not):
             return self.emit("not", self._condition(condition.args[0]))
         names = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
