@@ -28,11 +28,20 @@ def _group(mesh: Mesh, name: str, where: str) -> Group:
             if axis.name == name:
                 return Group(name, (axis.index,), axis.size)
         known = ", ".join(sorted({*mesh.groups, *(a.name for a in mesh.axes)})) or "none"
-        raise InputError(f"there is no group `{name}` (known: {known}); name it with --group {name}=SIZE", where)
+        raise InputError(
+            f"there is no group `{name}` (known: {known}); name it with --group {name}=SIZE", where
+        )
     return group
 
 
-def parse_layout(text: str, mesh: Mesh, dtype: str, shape: tuple[Size, ...], where: str, known: dict[str, Size] | None = None) -> Layout:
+def parse_layout(
+    text: str,
+    mesh: Mesh,
+    dtype: str,
+    shape: tuple[Size, ...],
+    where: str,
+    known: dict[str, Size] | None = None,
+) -> Layout:
     """A layout from its text; extents come from the local shape.
 
     Args:
@@ -73,7 +82,12 @@ def parse_layout(text: str, mesh: Mesh, dtype: str, shape: tuple[Size, ...], whe
 
 
 def _axis(
-    text: str, size: Size, mesh: Mesh, bound: dict[int, tuple[Factor, ...]], known: dict[str, Size], where: str
+    text: str,
+    size: Size,
+    mesh: Mesh,
+    bound: dict[int, tuple[Factor, ...]],
+    known: dict[str, Size],
+    where: str,
 ) -> Axis:
     if text in ("*", "_"):
         return (feature(size).whole,)
@@ -102,7 +116,9 @@ def _axis(
                 raise InputError(f"`{text}` does not fit an axis of {size}", where)
             rest = divided
     if len(unknown) > 1:
-        raise InputError(f"the extents of `{text}` are not known; declare one of its domains elsewhere first", where)
+        raise InputError(
+            f"the extents of `{text}` are not known; declare one of its domains elsewhere first", where
+        )
     if unknown:
         local[unknown[0]] = rest
     elif rest != 1:

@@ -1,9 +1,11 @@
 """Layouts: what each rank holds of a tensor.
 
 A layout has a dtype, per axis a list of factors (major to minor, local extents), per mesh axis the factors that the
-rank's coordinate selects (`bound`), the mesh axes over which the value is a pending sum (`partial`), and for integer tensors
-what the values point into (`value`). What it denotes, over a mesh axis of p ranks with values x_0 .. x_{p-1}: nothing bound and not partial, all are equal (Full);
-one factor bound, their concatenation along it (Local or Sharded); partial, their sum; two factors bound, nothing (Mixed).
+rank's coordinate selects (`bound`), the mesh axes over which the value is a pending sum (`partial`), and for integer
+tensors what the values point into (`value`).
+
+What it denotes, over a mesh axis of p ranks with values x_0 .. x_{p-1}: nothing bound and not partial, all are equal
+(Full); one factor bound, their concatenation along it (Local or Sharded); partial, their sum; two bound, nothing (Mixed).
 """
 
 from __future__ import annotations
@@ -138,7 +140,9 @@ def _push(out: list[Factor], f: Factor, bound: dict[int, list[Factor]]) -> None:
                 total = total * b.extent
     wider = feature(total)
     for m in kept:
-        bound[m] = [factor(wider, b.stride * f.extent, b.extent) if b.domain is last.domain else b for b in bound[m]]
+        bound[m] = [
+            factor(wider, b.stride * f.extent, b.extent) if b.domain is last.domain else b for b in bound[m]
+        ]
     out[-1] = factor(wider, 1, extent)
 
 

@@ -8,6 +8,7 @@ apart). A layout has one state per mesh axis.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import attrs
 
@@ -61,7 +62,11 @@ class Mesh:
             return None
         if found.stride == 0:
             return self.rank % found.size if isinstance(found.size, int) else self.rank
-        return (self.rank // found.stride) % found.size if isinstance(found.size, int) else self.rank // found.stride
+        return (
+            (self.rank // found.stride) % found.size
+            if isinstance(found.size, int)
+            else self.rank // found.stride
+        )
 
     def rank_in(self, group: Group) -> int | None:
         """This rank's number in a group, counted over its axes major to minor."""
@@ -93,7 +98,9 @@ def _lattice(ranks: Sequence[int], where: str) -> list[tuple[int, int]]:
         count = 1
         while count < len(rest) and rest[count] == step * count:
             count += 1
-        if len(rest) % count or any(rest[i] - rest[i - i % count] != step * (i % count) for i in range(len(rest))):
+        if len(rest) % count or any(
+            rest[i] - rest[i - i % count] != step * (i % count) for i in range(len(rest))
+        ):
             raise InputError(f"ranks {list(ranks)[:8]} ... do not form a regular grid", where)
         digits.append((step, count))
         rest = rest[::count]
@@ -102,7 +109,7 @@ def _lattice(ranks: Sequence[int], where: str) -> list[tuple[int, int]]:
 
 def _cuts(strides: set[int], where: str) -> list[int]:
     ordered = sorted(strides)
-    for small, large in zip(ordered, ordered[1:], strict=False):
+    for small, large in pairwise(ordered):
         if large % small:
             raise InputError(f"groups of strides {small} and {large} do not refine into a common grid", where)
     return ordered
@@ -134,9 +141,10 @@ def build_mesh(
     Raises:
         InputError: ranks that form no regular grid, or too many of them.
     """
-    lists = sorted({tuple(sorted(r)) for r in rank_lists if len(r) > 1} | {
-        tuple(sorted(r)) for r in (named_lists or {}).values() if len(r) > 1
-    })
+    lists = sorted(
+        {tuple(sorted(r)) for r in rank_lists if len(r) > 1}
+        | {tuple(sorted(r)) for r in (named_lists or {}).values() if len(r) > 1}
+    )
     if any(len(r) > MAX_RANKS for r in lists) or len(lists) > 4096:
         raise InputError(f"more than {MAX_RANKS} ranks in a group", "rank_group")
     digits = {r: _lattice(r, "rank_group") for r in lists}
@@ -144,19 +152,18 @@ def build_mesh(
     for found in digits.values():
         for stride, count in found:
             strides.update((stride, stride * count))
-    if world is not None and world > 1 and strides:
+    if world is not None and world > 1 and strides and all(world % s == 0 for s in strides):
         # A world that the groups do not divide is left out rather than guessed at.
-        if all(world % s == 0 for s in strides):
-            strides.add(world)
+        strides.add(world)
     cuts = _cuts(strides, "rank_group")
     axes: list[MeshAxis] = []
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in pairwise(cuts):
         covered = any(s <= low and high <= s * c for found in digits.values() for s, c in found)
         if covered or (world is not None and high <= world):
             axes.append(MeshAxis(len(axes), "", high // low, low))
 
     def spanned(found: list[tuple[int, int]]) -> tuple[int, ...]:
-        inside = [a for a in axes for s, c in found if s <= a.stride and a.stride * int(a.size) <= s * c]  # type: ignore[call-overload]
+        inside = [a for a in axes for s, c in found if s <= a.stride and a.stride * _number(a.size) <= s * c]
         return tuple(a.index for a in sorted(inside, key=lambda a: -a.stride))
 
     by_ranks = {r: spanned(found) for r, found in digits.items()}
@@ -203,9 +210,19 @@ def build_mesh(
         if members not in taken:
             add("*".join(axes[a].name for a in members) or "self", members)
     shared = {a for r in sharing for a in by_ranks.get(tuple(sorted(r)), ())}
-    quotient = frozenset(a.index for a in axes if a.stride and a.index not in shared) if shared and by_ranks else frozenset()
+    quotient = (
+        frozenset(a.index for a in axes if a.stride and a.index not in shared)
+        if shared and by_ranks
+        else frozenset()
+    )
     ranked = {r: Group(taken.get(m, "group"), m, _product(axes, m)) for r, m in by_ranks.items()}
     return Mesh(axes, groups, ranked, rank, quotient)
+
+
+def _number(size: Size) -> int:
+    """A size that came from ranks, so a number."""
+    assert isinstance(size, int)
+    return size
 
 
 def _product(axes: list[MeshAxis], members: tuple[int, ...]) -> Size:
@@ -222,10 +239,16 @@ def _name_axes(axes: list[MeshAxis], taken: dict[tuple[int, ...], str], used: se
         name = taken.get((i,))
         if name is None:
             holder = next((n for members, n in taken.items() if i in members and len(members) > 1), None)
-            if holder is not None and all(m in {k[0] for k in taken if len(k) == 1} for m in _others(taken, holder, i)):
+            if holder is not None and all(
+                m in {k[0] for k in taken if len(k) == 1} for m in _others(taken, holder, i)
+            ):
                 name = f"{holder}/{'*'.join(taken[(m,)] for m in _others(taken, holder, i))}"
         if name is None:
-            free = [n for n in ("tp", "dp", "cp", "ep") if n not in taken.values() and n not in {a.name for a in axes}]
+            free = [
+                n
+                for n in ("tp", "dp", "cp", "ep")
+                if n not in taken.values() and n not in {a.name for a in axes}
+            ]
             name = free[0] if free and axis.stride == 1 else f"g{axis.size}x{axis.stride}"
         axes[i] = MeshAxis(i, name, axis.size, axis.stride)
         taken.setdefault((i,), name)

@@ -99,11 +99,13 @@ def _unwrap(node: Node) -> tuple[str, dict[str, Any], list[Any]]:
     operator = node.args[0] if node.args else node.kwargs.get("_mutable_op")
     text = getattr(operator, "text", operator if isinstance(operator, str) else "")
     found = _OVERLOAD.search(text or "")
-    name = f"{found.group(1)}.{found.group(2) or 'default'}" if found else (text or "").strip() or "unknown.op"
+    name = (
+        f"{found.group(1)}.{found.group(2) or 'default'}" if found else (text or "").strip() or "unknown.op"
+    )
     name = name.replace("::", ".").removeprefix("torch.ops.")
     kwargs: dict[str, Any] = {}
-    bases = node.kwargs.get("_all_bases", ())
-    bases = list(bases) if isinstance(bases, (list, tuple)) else []
+    given = node.kwargs.get("_all_bases", ())
+    bases: list[Any] = list(given) if isinstance(given, (list, tuple)) else []
     for key, value in node.kwargs.items():
         if key in ("_all_bases", "_mutable_op"):
             continue
@@ -112,7 +114,9 @@ def _unwrap(node: Node) -> tuple[str, dict[str, Any], list[Any]]:
             if isinstance(value, int) and 0 <= value < len(bases):
                 kwargs[param] = bases[value]
             continue
-        if key.startswith("_") and ("_length" in key or "_slice" in key or "_size" in key or "_stride" in key or "_alias" in key):
+        if key.startswith("_") and (
+            "_length" in key or "_slice" in key or "_size" in key or "_stride" in key or "_alias" in key
+        ):
             continue
         kwargs[key] = value
     return name, kwargs, bases
@@ -141,9 +145,8 @@ class _Builder:
         p = self.program
         readers = _getitem_counts(self.graph)
         for node in self.graph.nodes:
-            if node.op == "call_function" and node.target == "operator.getitem":
-                if self._getitem(node):
-                    continue
+            if node.op == "call_function" and node.target == "operator.getitem" and self._getitem(node):
+                continue
             call = len(p.nodes)
             p.nodes.append(node)
             p.node_call[node.name] = call
@@ -212,19 +215,30 @@ class _Builder:
                 hole = template.of(base)
                 base_slots.append(hole.slot if isinstance(hole, Hole) else -1)
         except KeyError as error:
-            raise InputError(f"reads {error.args[0]}, which is not defined before it", where=node.name) from None
+            raise InputError(
+                f"reads {error.args[0]}, which is not defined before it", where=node.name
+            ) from None
         recorded = len(node.meta) if isinstance(node.meta, tuple) else 1
         own_read = read
         if wrapped:
             # The mutated bases come behind the op's own outputs, of which there is at least a None.
             recorded, own_read = max(recorded - len(bases), 1), 0
         try:
-            key = (target, _hashable(held_args), tuple([(k, _hashable(v)) for k, v in held_kwargs.items()]), recorded, own_read, wrapped)
+            key = (
+                target,
+                _hashable(held_args),
+                tuple([(k, _hashable(v)) for k, v in held_kwargs.items()]),
+                recorded,
+                own_read,
+                wrapped,
+            )
             index = self.table.get(key)
         except TypeError:
             key, index = None, None
         if index is None:
-            instance = self._instance(target, held_args, held_kwargs, len(template.inputs), recorded, own_read)
+            instance = self._instance(
+                target, held_args, held_kwargs, len(template.inputs), recorded, own_read
+            )
             instance.bases = tuple(base_slots)
             index = len(p.instances)
             p.instances.append(instance)

@@ -42,7 +42,7 @@ class Compiled:
     outputs: Mapping[str, Value]
     inexact_ceilings: int = 0
     exact: frozenset[Ref] = field(init=False)
-    """Operations whose integers must be exact; the others only enter times, where rounding by 1e-16 is none."""
+    """Operations whose integers must be exact; the others only enter times, where 1e-16 is nothing."""
 
     def __attrs_post_init__(self) -> None:
         wanted: set[Ref] = set()

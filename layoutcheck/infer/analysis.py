@@ -91,7 +91,9 @@ def _group_finder(mesh: Mesh) -> Any:
             if not group.axes or set(group.axes) & mesh.quotient:
                 continue
             number = mesh.rank_in(group)
-            if number is None or (isinstance(low, int) and isinstance(length, int) and low == number * length):
+            if number is None or (
+                isinstance(low, int) and isinstance(length, int) and low == number * length
+            ):
                 return group
         return None
 

@@ -30,7 +30,12 @@ def assume(graph: Graph, assumed: Assumptions) -> Graph:
         return value
 
     nodes = [
-        attrs.evolve(node, args=size(node.args), kwargs={k: size(v) for k, v in node.kwargs.items()}, meta=meta(node.meta))
+        attrs.evolve(
+            node,
+            args=size(node.args),
+            kwargs={k: size(v) for k, v in node.kwargs.items()},
+            meta=meta(node.meta),
+        )
         for node in graph.nodes
     ]
     return attrs.evolve(graph, nodes=nodes)

@@ -33,10 +33,16 @@ def boundary_issues(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, 
             if issue is None and text is not None:
                 shape = tuple(of.shape)
                 try:
-                    wanted = parse_layout(text, mesh, of.dtype, shape, p.nodes[k].name, dict(analysis.plan.names))
+                    wanted = parse_layout(
+                        text, mesh, of.dtype, shape, p.nodes[k].name, dict(analysis.plan.names)
+                    )
                 except ValueError:
                     wanted = None
-                if wanted is None or (wanted.axes, wanted.bound, wanted.partial) != (of.axes, of.bound, of.partial):
+                if wanted is None or (wanted.axes, wanted.bound, wanted.partial) != (
+                    of.axes,
+                    of.bound,
+                    of.partial,
+                ):
                     issue = Issue(
                         "LC107",
                         f"leaves as {{0}}, the boundary is declared as {text}"
@@ -57,8 +63,12 @@ def _leak(group_name: object, of: Layout, slot: int) -> Issue | None:
     for m, fs in of.bound:
         group = group_name((m,))  # type: ignore[operator]
         if len(fs) > 1:
-            return Issue("LC203", f"{{0}} leaves sharded by tokens and by features at once over {group}", (slot,))
+            return Issue(
+                "LC203", f"{{0}} leaves sharded by tokens and by features at once over {group}", (slot,)
+            )
         for b in fs:
             if b.domain.is_feature and partner_axis(of, b) is None:
-                return Issue("LC201", f"{{0}} leaves as one rank's part over {group} of what was to be summed", (slot,))
+                return Issue(
+                    "LC201", f"{{0}} leaves as one rank's part over {group} of what was to be summed", (slot,)
+                )
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from layoutcheck.domains import Domain, Factor, base_of, describe, is_token_like
 from layoutcheck.infer.call import Call, Issue
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of
+from layoutcheck.symbols import Size
 
 
 def is_wild(axis: Axis) -> bool:
@@ -17,13 +18,13 @@ def is_feature(axis: Axis) -> bool:
     return all(f.domain.is_feature for f in axis)
 
 
-def cut_signature(of: Layout, axis: int) -> tuple[tuple[object, int], ...]:
+def cut_signature(of: Layout, axis: int) -> tuple[tuple[Size, int], ...]:
     """Where groups cut a feature axis: per sharded digit its place from the right and its mesh axes."""
     found = []
-    inner: object = 1
+    inner: Size = 1
     bound = of.bound
     for f in reversed(of.axes[axis]):
-        inner = inner * f.extent  # type: ignore[operator]
+        inner = inner * f.extent
         if f.is_whole:
             continue
         for m, fs in bound:
@@ -88,7 +89,13 @@ def compare_axes(
         if x is None or not x.is_whole:
             continue
         kind = x.domain.kind
-        if kind == "variable" and y is not None and y.is_whole and y.domain.kind == "pad" and y.domain.args[0].extent == x.extent:
+        if (
+            kind == "variable"
+            and y is not None
+            and y.is_whole
+            and y.domain.kind == "pad"
+            and y.domain.args[0].extent == x.extent
+        ):
             # As long as the tokens before their padding: the same tokens, and one of the two is padded.
             call.want("same", y_slot, None, data=(x.domain, y.domain.args[0]))
             return None
@@ -177,7 +184,10 @@ def classify(call: Call, ll: Layout, la: int, rl: Layout, ra: int, contraction: 
     ctx = call.ctx
     tokens = any(is_token_like(f.domain) for f in a + b)
     if contraction and not tokens:
-        return "LC205", f"the summed axis has {size_a} here and {size_b} there, cut differently: {{0}} and {{1}}"
+        return (
+            "LC205",
+            f"the summed axis has {size_a} here and {size_b} there, cut differently: {{0}} and {{1}}",
+        )
     if cuts_a and cuts_b and cuts_a != cuts_b:
         return "LC301", (
             f"cut over {ctx.group(tuple(cuts_a))} and over {ctx.group(tuple(cuts_b))}: {{0}} and {{1}} hold different tokens"
@@ -187,7 +197,10 @@ def classify(call: Call, ll: Layout, la: int, rl: Layout, ra: int, contraction: 
     if tokens:
         padded = [any(_through(f.domain, "pad") for f in axis) for axis in (a, b)]
         if cuts_a == cuts_b and padded[0] != padded[1] and bases[0] == bases[1]:
-            return "LC401", f"{size_a} padded tokens meet {size_b} tokens: {{0}} and {{1}}; pad both, or cut the padding off first"
+            return (
+                "LC401",
+                f"{size_a} padded tokens meet {size_b} tokens: {{0}} and {{1}}; pad both, or cut the padding off first",
+            )
         if cuts_a != cuts_b:
             # Extents that agree by accident (T < p, T == 1) change nothing.
             full, local = (1, 0) if cuts_a else (0, 1)

@@ -45,7 +45,10 @@ def diagnose(analysis: Analysis, started: float) -> Report:
     warnings = [e for e in [*found, *solution.repeated] if not is_error(e[2])]
     alone, under = _repeat_errors(solution, errors)
     roots, followers = _roots(analysis, [*errors, *alone], under)
-    findings = [_finding(analysis, solution.typing, root, fixes, followers.get(id(root[2]), ())) for root, fixes in roots]
+    findings = [
+        _finding(analysis, solution.typing, root, fixes, followers.get(id(root[2]), ()))
+        for root, fixes in roots
+    ]
     findings += [_finding(analysis, solution.typing, entry, (), ()) for entry in _unique(warnings)]
     findings += stale_shapes(analysis)
     stages = dict(analysis.stages)
@@ -62,7 +65,8 @@ def diagnose(analysis: Analysis, started: float) -> Report:
 
 def _repeat_errors(solution: Solution, errors: list[Entry]) -> tuple[list[Entry], list[Entry]]:
     """Errors that only repeats of a region show: alone where its written body is right, else they follow from its faults."""
-    alone, under = [], []
+    alone: list[Entry] = []
+    under: list[Entry] = []
     for entry in solution.repeated:
         if not is_error(entry[2]):
             continue
@@ -99,7 +103,9 @@ def _roots(
     """Root causes with their fixes, and per root what follows from it.
 
     A root is an error that is there before and after everything before it is repaired, whichever way, at operands
-    that hold the same in both, and not behind an error that only one of these ways leaves. A size literal that does not fit is no root downstream of another. The repair that lets the fewest of the errors stand is the one to go on with.
+    that hold the same in both, and not behind an error that only one of these ways leaves. A size literal that
+    does not fit is no root downstream of another. The repair that lets the fewest of the errors stand is the one
+    to go on with.
     """
     if not errors:
         return [], {}
@@ -230,7 +236,9 @@ def _downstream(analysis: Analysis, k: int) -> set[int]:
     return found
 
 
-def _untainted(analysis: Analysis, entry: Entry, before: list[Any], after: list[Any], downstream: set[int]) -> bool:
+def _untainted(
+    analysis: Analysis, entry: Entry, before: list[Any], after: list[Any], downstream: set[int]
+) -> bool:
     """Whether an issue stands by itself: its operands hold the same with and without the earlier faults.
 
     One operand is enough where that one depends on an earlier fault and is right all the same: what is wrong came later.
@@ -387,7 +395,11 @@ def _statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:
             if v in analysis.plan.declared or solution.cuts.get(v):
                 continue
             of = solution.typing.types[v]
-            if isinstance(of, Layout) and any(f.domain.kind == "variable" for a in of.axes for f in a) and analysis.plan.roles.get(v) == "activation":
+            if (
+                isinstance(of, Layout)
+                and any(f.domain.kind == "variable" for a in of.axes for f in a)
+                and analysis.plan.roles.get(v) == "activation"
+            ):
                 defaulted += 1
     values = p.n_values
     return Statistics(

@@ -86,7 +86,9 @@ def _kept_value(call: Call, of: Layout) -> tuple[object, ...] | None:
     """A fill stays a fill through casts only; what positions point into stays through integer casts."""
     if of.value is None:
         return None
-    if call.rule.options.get("values") == "kept" or (call.rule.linear and len(call.params) and _is_cast(call)):
+    if call.rule.options.get("values") == "kept" or (
+        call.rule.linear and len(call.params) and _is_cast(call)
+    ):
         return of.value
     return None
 

@@ -62,14 +62,17 @@ def match(call: Call) -> Matching:
         for slot, of in _operands_of(call, operand):
             found.matched.append((operand.param, slot, of))
             pattern = operand.pattern
-            if any(isinstance(x, AnyAxis) or (isinstance(x, Variadic) and x.label.name == "*") for x in pattern.axes):
+            if any(
+                isinstance(x, AnyAxis) or (isinstance(x, Variadic) and x.label.name == "*")
+                for x in pattern.axes
+            ):
                 found.ignored.add(slot)
             fitted = _fit_rank(of, pattern)
             if fitted is None:
                 found.misfit.append((slot, _pattern_text(pattern)))
                 continue
             todo.append((slot, fitted, pattern))
-    for slot, of, pattern in todo:
+    for _, of, pattern in todo:
         for axis, item in _aligned(of, pattern):
             if isinstance(item, LabelAxis) and len(item.labels) == 1:
                 sizes.setdefault(item.labels[0].name, extent_of(of.axes[axis]))
@@ -123,7 +126,9 @@ def _aligned(of: Layout, pattern: Pattern) -> list[tuple[int, Any]]:
     return list(enumerate(items))
 
 
-def _bind(call: Call, found: Matching, slot: int, of: Layout, pattern: Pattern, sizes: dict[str, Size]) -> None:
+def _bind(
+    call: Call, found: Matching, slot: int, of: Layout, pattern: Pattern, sizes: dict[str, Size]
+) -> None:
     variadic: list[Occurrence] = []
     lead_label: Label | None = None
     offset = 0
@@ -138,10 +143,14 @@ def _bind(call: Call, found: Matching, slot: int, of: Layout, pattern: Pattern, 
         elif isinstance(item, LabelAxis):
             if len(item.labels) == 1:
                 label = item.labels[0]
-                found.labels.setdefault(label.name, []).append(Occurrence(slot, of, axis, source, 1, label.whole))
+                found.labels.setdefault(label.name, []).append(
+                    Occurrence(slot, of, axis, source, 1, label.whole)
+                )
             elif not of.axes[axis]:
                 for label in item.labels:
-                    found.labels.setdefault(label.name, []).append(Occurrence(slot, of, axis, source, 1, label.whole))
+                    found.labels.setdefault(label.name, []).append(
+                        Occurrence(slot, of, axis, source, 1, label.whole)
+                    )
             else:
                 refined = _refine(of, axis, item.labels, sizes)
                 if refined is None:
@@ -278,7 +287,9 @@ def apply_factors(call: Call) -> Result:
             if name in must_be_whole:
                 _check_whole(call, occurrences)
     operands = _refined_operands(call, found)
-    rivals = {o.slot for chosen in [*axes.values(), *[c for r in rows.values() for c in r]] for o in chosen.rivals}
+    rivals = {
+        o.slot for chosen in [*axes.values(), *[c for r in rows.values() for c in r]] for o in chosen.rivals
+    }
     joined = [o for o in operands if o[1] not in found.ignored]
     settled = [o for o in joined if o[1] not in rivals]
     bound = join_bound(call, joined if not rivals else settled)
@@ -292,10 +303,22 @@ def apply_factors(call: Call) -> Result:
             else:
                 bound.pop(m, None)
     linear, additive = rule.linear, rule.additive
-    partial = join_partial(call, [o for o in operands if o[0] not in rule.scales], linear, additive, bound, rule.addends, tuple(summed))
+    partial = join_partial(
+        call,
+        [o for o in operands if o[0] not in rule.scales],
+        linear,
+        additive,
+        bound,
+        rule.addends,
+        tuple(summed),
+    )
     for m in summed:
         if m in partial:
-            call.issue("LC201", f"a pending sum over {call.ctx.group((m,))} is summed over a shard of the same group", operands[0][1])
+            call.issue(
+                "LC201",
+                f"a pending sum over {call.ctx.group((m,))} is summed over a shard of the same group",
+                operands[0][1],
+            )
     partial = tuple(sorted({*partial, *summed}))
     _check_scales(call)
     _check_whole_operands(call)
@@ -323,7 +346,9 @@ def apply_factors(call: Call) -> Result:
             else:
                 built.append(())
         word = k + _inserted(rule) if k else 0
-        dtype = call.dtype(promote([of for _, _, of in operands]) if first_tensor is not None else "float32", word)
+        dtype = call.dtype(
+            promote([of for _, _, of in operands]) if first_tensor is not None else "float32", word
+        )
         outs.append(layout(dtype, tuple(built), _rival_bound(bound, joined, rivals, k), partial))
     return call.result(*outs)
 
@@ -342,7 +367,10 @@ def _pick(chosen: Chosen, output: int) -> Axis:
 
 
 def _rival_bound(
-    bound: dict[int, tuple[Factor, ...]], operands: list[tuple[str, int, Layout]], rivals: set[int], output: int
+    bound: dict[int, tuple[Factor, ...]],
+    operands: list[tuple[str, int, Layout]],
+    rivals: set[int],
+    output: int,
 ) -> dict[int, tuple[Factor, ...]]:
     if not rivals:
         return bound
@@ -381,7 +409,9 @@ def _beside(scale: Layout, data: Layout | None) -> Layout:
     """A scale's layout with its shard named as its codes' shard is now (views rename digits of features)."""
     if data is None or not scale.bound:
         return scale
-    return layout(scale.dtype, scale.axes, {m: data.bound_map.get(m, fs) for m, fs in scale.bound}, scale.partial)
+    return layout(
+        scale.dtype, scale.axes, {m: data.bound_map.get(m, fs) for m, fs in scale.bound}, scale.partial
+    )
 
 
 def _check_whole(call: Call, occurrences: list[Occurrence]) -> None:
@@ -403,7 +433,11 @@ def _check_padding(call: Call, found: Matching, name: str, occurrences: list[Occ
         return
     for o in occurrences:
         if any(f.domain.kind == "pad" and is_token_like(f.domain) for f in o.of.axes[o.axis]):
-            call.issue("LC402", f"{{0}} has padding rows, which are read like tokens: mask them, or cut them off", o.slot)
+            call.issue(
+                "LC402",
+                "{0} has padding rows, which are read like tokens: mask them, or cut them off",
+                o.slot,
+            )
             return
 
 
@@ -414,7 +448,11 @@ def _check_whole_operands(call: Call) -> None:
             continue
         for m, fs in of.bound:
             if any(is_token_like(b.domain) for b in fs) and m not in call.ctx.mesh.quotient:
-                call.issue("LC106", f"reads all of it, but {{0}} holds one rank's part over {call.ctx.group((m,))}", slot)
+                call.issue(
+                    "LC106",
+                    f"reads all of it, but {{0}} holds one rank's part over {call.ctx.group((m,))}",
+                    slot,
+                )
                 break
 
 
@@ -434,4 +472,3 @@ def _check_scales(call: Call) -> None:
                         call.slot(data),
                     )
                     break
-

@@ -50,7 +50,11 @@ def find_mesh(
         instance = p.instances[index]
         for code, options in _options(instance):
             ranks = instance.params.get(options.get("ranks", ""))
-            if isinstance(ranks, (tuple, list)) and ranks and all(isinstance(r, int) and not isinstance(r, bool) for r in ranks):
+            if (
+                isinstance(ranks, (tuple, list))
+                and ranks
+                and all(isinstance(r, int) and not isinstance(r, bool) for r in ranks)
+            ):
                 key = tuple(sorted(ranks))
                 lists.add(key)
                 if code in _SHARING:
@@ -58,8 +62,9 @@ def find_mesh(
                 said = instance.params.get(options.get("rank", ""))
                 if isinstance(said, int) and own_rank is None:
                     own_rank = said
-            name = instance.params.get(options.get("group", ""))
-            if isinstance(name, str):
+            group_name = instance.params.get(options.get("group", ""))
+            if isinstance(group_name, str):
+                name = group_name
                 size = instance.params.get(options.get("size", ""))
                 if isinstance(size, int) and not isinstance(size, bool):
                     named.setdefault(name, size)
@@ -75,7 +80,9 @@ def find_mesh(
         if size_known is None and isinstance(config.get("world_size"), int):
             size_known = config["world_size"]
         if size_known is None:
-            raise InputError(f"the size of group {name!r} is not in the graph; give it with --group {name}=SIZE", "group")
+            raise InputError(
+                f"the size of group {name!r} is not in the graph; give it with --group {name}=SIZE", "group"
+            )
         named[name] = size_known
     aliases: dict[str, Size] = dict(declared)
     for key_name, alias in _CONFIG:
@@ -86,7 +93,11 @@ def find_mesh(
     configured = config.get("groups")
     if isinstance(configured, dict):
         for name, ranks in configured.items():
-            if isinstance(ranks, (list, tuple)) and ranks and all(isinstance(r, int) and not isinstance(r, bool) for r in ranks):
+            if (
+                isinstance(ranks, (list, tuple))
+                and ranks
+                and all(isinstance(r, int) and not isinstance(r, bool) for r in ranks)
+            ):
                 named_lists[str(name)] = tuple(ranks)
     if named and not all(name in named_lists for name in named):
         # Some of torch's names have no ranks: sizes alone then say which groups there are.

@@ -23,7 +23,29 @@ from layoutcheck.symbols import Expr, Size, free_symbols, symbol_name
 
 _INTS = ("int64", "int32", "int16", "uint8", "bool")
 _PASSING = frozenset(
-    ("same", "view", "permute", "transpose", "t", "unsqueeze", "squeeze", "flatten", "unflatten", "expand", "slice", "narrow", "select", "split", "chunk", "cat", "stack", "wait", "copy", "all_gather", "broadcast")
+    (
+        "same",
+        "view",
+        "permute",
+        "transpose",
+        "t",
+        "unsqueeze",
+        "squeeze",
+        "flatten",
+        "unflatten",
+        "expand",
+        "slice",
+        "narrow",
+        "select",
+        "split",
+        "chunk",
+        "cat",
+        "stack",
+        "wait",
+        "copy",
+        "all_gather",
+        "broadcast",
+    )
 )
 
 
@@ -75,13 +97,19 @@ def classify_inputs(p: Program, uses: dict[int, list[tuple[int, int]]] | None = 
         if declared in ("parameter", "buffer", "constant"):
             roles[value] = "weight" if found not in ("cache",) else found
         elif declared == "user_input":
-            roles[value] = found if found in ("ids", "cache") else ("metadata" if meta is not None and meta.dtype in _INTS else "activation")
+            roles[value] = (
+                found
+                if found in ("ids", "cache")
+                else ("metadata" if meta is not None and meta.dtype in _INTS else "activation")
+            )
         else:
             roles[value] = found
     return roles
 
 
-def _role_by_use(p: Program, uses: dict[int, list[tuple[int, int]]], value: int, meta: TensorMeta | None) -> str:
+def _role_by_use(
+    p: Program, uses: dict[int, list[tuple[int, int]]], value: int, meta: TensorMeta | None
+) -> str:
     """What an input is, by the parameters that it reaches through views and casts."""
     seen = {value}
     todo = [value]
@@ -105,9 +133,15 @@ def _role_by_use(p: Program, uses: dict[int, list[tuple[int, int]]], value: int,
                 votes["ids"] = votes.get("ids", 0) + 1
             elif rule.code == "cache_write" and name == rule.options.get("cache", "cache"):
                 votes["cache"] = votes.get("cache", 0) + 1
-            elif name in rule.weights or (rule.code in ("index", "index_select") and name == rule.options.get("self", "self") and not is_int):
+            elif name in rule.weights or (
+                rule.code in ("index", "index_select")
+                and name == rule.options.get("self", "self")
+                and not is_int
+            ):
                 votes["weight"] = votes.get("weight", 0) + 1
-            elif rule.kind == "code" and rule.code in _PASSING or rule.kind == "elementwise" and (is_int or _is_cast(rule)):
+            elif (rule.kind == "code" and rule.code in _PASSING) or (
+                rule.kind == "elementwise" and (is_int or _is_cast(rule))
+            ):
                 for j in range(p.outs[k]):
                     out = p.first[k] + j
                     if out not in seen:
@@ -140,7 +174,11 @@ def _is_cast(rule: Any) -> bool:
 
 
 def plan_inputs(
-    p: Program, mesh: Mesh, tokens: list[tuple[str, int]], layouts: dict[str, str], uses: dict[int, list[tuple[int, int]]]
+    p: Program,
+    mesh: Mesh,
+    tokens: list[tuple[str, int]],
+    layouts: dict[str, str],
+    uses: dict[int, list[tuple[int, int]]],
 ) -> InputPlan:
     """Gather declarations and roles.
 
@@ -176,10 +214,14 @@ def plan_inputs(
             text = getattr(p.nodes[k].meta, "layout", None)
             if text is not None:
                 value = p.first[k]
-                plan.declared[value] = parse_layout(text, mesh, metas[value].dtype, metas[value].shape, p.nodes[k].name, plan.names)
+                plan.declared[value] = parse_layout(
+                    text, mesh, metas[value].dtype, metas[value].shape, p.nodes[k].name, plan.names
+                )
     for name, text in layouts.items():
         value = _named(by_name, name, "--layout")
-        plan.declared[value] = parse_layout(text, mesh, metas[value].dtype, metas[value].shape, f"--layout {name}", plan.names)
+        plan.declared[value] = parse_layout(
+            text, mesh, metas[value].dtype, metas[value].shape, f"--layout {name}", plan.names
+        )
     return plan
 
 
@@ -233,7 +275,15 @@ def build_inputs(
 
 
 def _input_axis(
-    p: Program, plan: InputPlan, value: int, k: int, axis: int, n: Size, role: str, rank: int, same: Substitution
+    p: Program,
+    plan: InputPlan,
+    value: int,
+    k: int,
+    axis: int,
+    n: Size,
+    role: str,
+    rank: int,
+    same: Substitution,
 ) -> Axis:
     if (value, axis) in plan.token_axes:
         return (token(plan.token_axes[(value, axis)], n).whole,)
@@ -246,7 +296,7 @@ def _input_axis(
             return (token(symbols[0], n).whole,)
     if role == "ids":
         # ids are [.., tokens]: the last axis is the tokens', others batch; extents of one are tokens only if nothing else is
-        if n == 1 and not (axis == rank - 1):
+        if n == 1 and axis != rank - 1:
             return ()
         return (token("T" if axis == rank - 1 else f"B{axis}" if rank > 2 else "B", n).whole,)
     if n == 1:

@@ -16,7 +16,11 @@ def _main_input(analysis: Analysis, typing: Typing, k: int) -> int | None:
     """The operand that a call's rows come from: the first tensor that is not a weight and shares a domain with the output."""
     p = analysis.program
     out = typing.types[p.first[k]] if p.outs[k] else None
-    wanted = {f.domain for a in out.axes for f in a if not f.domain.is_feature} if isinstance(out, Layout) else set()
+    wanted = (
+        {f.domain for a in out.axes for f in a if not f.domain.is_feature}
+        if isinstance(out, Layout)
+        else set()
+    )
     best = None
     for v in p.inputs[k]:
         of = typing.types[v]
@@ -68,5 +72,7 @@ def path_to(analysis: Analysis, typing: Typing, k: int, issue: Issue) -> tuple[S
         shared = 0
         while shared < min(len(trails[0]), len(trails[1])) and trails[0][shared] == trails[1][shared]:
             shared += 1
-        chosen = trails[1][max(shared - 1, 0) :] if len(trails[1]) > shared else trails[0][max(shared - 1, 0) :]
+        chosen = (
+            trails[1][max(shared - 1, 0) :] if len(trails[1]) > shared else trails[0][max(shared - 1, 0) :]
+        )
     return tuple(chosen[:1] + chosen[1:][-MAX_STEPS:])

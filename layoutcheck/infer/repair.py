@@ -69,10 +69,18 @@ def conversions(analysis: Analysis, of: Layout) -> list[Conversion]:
                 if set(group.axes) <= cuts:
                     wide, problem = gather_onto(of, dim, group)
                     if not problem:
-                        out.append(Conversion(wide, f"all_gather over {group.name}", str(nbytes(of) * (ways - 1))))
+                        out.append(
+                            Conversion(wide, f"all_gather over {group.name}", str(nbytes(of) * (ways - 1)))
+                        )
                         tail = _unpadded(wide, dim)
                         if tail is not None:
-                            out.append(Conversion(tail, f"all_gather over {group.name}, then cut the padding off", str(nbytes(of) * (ways - 1))))
+                            out.append(
+                                Conversion(
+                                    tail,
+                                    f"all_gather over {group.name}, then cut the padding off",
+                                    str(nbytes(of) * (ways - 1)),
+                                )
+                            )
         if all(m not in of.bound_map and m not in of.partial for m in group.axes):
             share = _share(analysis, of, group)
             if share is not None:
@@ -90,7 +98,13 @@ def conversions(analysis: Analysis, of: Layout) -> list[Conversion]:
                 if not any(m in bare.bound_map for m in group.axes):
                     share = _share(analysis, bare, group)
                     if share is not None:
-                        out.append(Conversion(share, f"reduce_scatter over {group.name}", f"({ways} - 1)/{ways}*{nbytes(of)}"))
+                        out.append(
+                            Conversion(
+                                share,
+                                f"reduce_scatter over {group.name}",
+                                f"({ways} - 1)/{ways}*{nbytes(of)}",
+                            )
+                        )
     for dim in range(of.rank):
         tail = _unpadded(of, dim)
         if tail is not None:
@@ -110,7 +124,11 @@ def _share(analysis: Analysis, of: Layout, group: Group) -> Layout | None:
     """This rank's share of the first token axis, padded where it does not divide."""
     sizes = [analysis.mesh.size(m) for m in group.axes]
     for dim, axis in enumerate(of.axes):
-        if not axis or not any(is_token_like(f.domain) for f in axis) or any(f.domain.kind in ("range", "pick") for f in axis):
+        if (
+            not axis
+            or not any(is_token_like(f.domain) for f in axis)
+            or any(f.domain.kind in ("range", "pick") for f in axis)
+        ):
             continue
         digit = axis_digit(axis)
         if digit is None or (not digit.is_whole and divide_exact(digit.extent, group.size) is None):
@@ -129,7 +147,9 @@ def _share(analysis: Analysis, of: Layout, group: Group) -> Layout | None:
     return None
 
 
-def candidates(analysis: Analysis, patched: dict[Key, Result], k: int, key: Key, issue: Issue) -> list[Candidate]:
+def candidates(
+    analysis: Analysis, patched: dict[Key, Result], k: int, key: Key, issue: Issue
+) -> list[Candidate]:
     """Repairs of one issue whose call is right on the repaired operand, cheapest kind first."""
     p = analysis.program
     out: list[Candidate] = []
@@ -162,7 +182,11 @@ def candidates(analysis: Analysis, patched: dict[Key, Result], k: int, key: Key,
             if result.issues or any(w.issue is not None for w in result.wants):
                 continue
             out.append(
-                Candidate(f"{conversion.text} of {name} first", conversion.bytes, {key: Result(result.outs, (), (), result.mutated)})
+                Candidate(
+                    f"{conversion.text} of {name} first",
+                    conversion.bytes,
+                    {key: Result(result.outs, (), (), result.mutated)},
+                )
             )
     return out
 

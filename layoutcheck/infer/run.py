@@ -14,7 +14,16 @@ from layoutcheck.infer.call import Call, Context, Hole, Issue, Result, Want
 from layoutcheck.infer.elementwise import elementwise
 from layoutcheck.infer.factor_rule import apply_factors
 from layoutcheck.layouts import Layout, layout, replace, whole
-from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance, Program
+from layoutcheck.program import (
+    CALL,
+    OUTPUT,
+    PLACEHOLDER,
+    REGION_BEGIN,
+    REGION_COPY,
+    REGION_END,
+    OpInstance,
+    Program,
+)
 from layoutcheck.transforms import find
 
 Key = tuple[Any, ...]
@@ -71,17 +80,27 @@ def _then(call: Call, result: Result, name: str, options: dict[str, str]) -> Res
     first = result.outs[0] if result.outs else None
     if name == "cache_write":
         written = _run_then(call, call.rule.mutates, name, options, None)
-        return Result(result.outs, (*result.issues, *written.issues), (*result.wants, *written.wants), {**result.mutated, **written.mutated})
+        return Result(
+            result.outs,
+            (*result.issues, *written.issues),
+            (*result.wants, *written.wants),
+            {**result.mutated, **written.mutated},
+        )
     if not isinstance(first, Layout):
         return result
     more = _run_then(call, (), name, options, first)
     slot = len(call.slots)
-    issues = (*result.issues, *[attrs.evolve(i, operands=tuple(o for o in i.operands if o < slot) or (0,)) for i in more.issues])
+    issues = (
+        *result.issues,
+        *[attrs.evolve(i, operands=tuple(o for o in i.operands if o < slot) or (0,)) for i in more.issues],
+    )
     wants = (*result.wants, *[attrs.evolve(w, slot=-2 if w.slot == slot else w.slot) for w in more.wants])
     return Result((*more.outs, *result.outs[1:]), issues, wants, result.mutated)
 
 
-def _run_then(call: Call, mutates: tuple[str, ...], name: str, options: dict[str, str], first: Layout | None) -> Result:
+def _run_then(
+    call: Call, mutates: tuple[str, ...], name: str, options: dict[str, str], first: Layout | None
+) -> Result:
     transform = find(name)
     if transform is None:
         return Result(())
@@ -97,7 +116,10 @@ def _run_then(call: Call, mutates: tuple[str, ...], name: str, options: dict[str
 
 
 def _unknown(instance: OpInstance, call: Call) -> Result:
-    call.issue("LC901", f"the rule of {instance.target} names a transform `{instance.rule.code if instance.rule else ''}` that does not exist")
+    call.issue(
+        "LC901",
+        f"the rule of {instance.target} names a transform `{instance.rule.code if instance.rule else ''}` that does not exist",
+    )
     return call.result(*[None] * instance.returns)
 
 
@@ -213,7 +235,9 @@ class Runner:
             value = p.inputs[k][base] if base >= 0 else -1
             types[at + own + j] = changed.get(value, types[value] if value >= 0 else None)
 
-    def _mutate(self, types: list[Any], k: int, key: Key, result: Result, hits: list[tuple[int, Key, Result]]) -> None:
+    def _mutate(
+        self, types: list[Any], k: int, key: Key, result: Result, hits: list[tuple[int, Key, Result]]
+    ) -> None:
         """An in-place op changes its operand for all later readers, and what the operand is a view of."""
         p = self.program
         for slot, new in result.mutated.items():
@@ -243,15 +267,25 @@ class Runner:
         p = self.program
         given = self.inputs.get(value)
         now = types[value]
-        if p.kind[p.value_call[value]] != PLACEHOLDER or not isinstance(given, Layout) or not isinstance(now, Layout):
+        if (
+            p.kind[p.value_call[value]] != PLACEHOLDER
+            or not isinstance(given, Layout)
+            or not isinstance(now, Layout)
+        ):
             return
-        whole_tokens = {f.domain for axis in given.axes for f in axis if f.is_whole and not f.domain.is_feature}
+        whole_tokens = {
+            f.domain for axis in given.axes for f in axis if f.is_whole and not f.domain.is_feature
+        }
         for m, fs in now.bound:
             stored = {b.domain.args[0] if b.domain.kind == "pad" else b.domain for b in fs}
             if m in given.bound_map or not stored & whole_tokens:
                 continue
             group = self.ctx.group((m,))
-            issue = Issue("LC107", f"each rank of {group} stores its share of the tokens to a buffer that holds all of them: {{0}}", (slot,))
+            issue = Issue(
+                "LC107",
+                f"each rank of {group} stores its share of the tokens to a buffer that holds all of them: {{0}}",
+                (slot,),
+            )
             patched = self.patched.get((*key, "buffer"))
             if patched is None:
                 hits.append((k, (*key, "buffer"), Result(result_outs(types, p, k), (issue,))))

@@ -59,7 +59,13 @@ class Solver:
         passes = 0
         while True:
             passes += 1
-            runner = Runner(self.program, self.ctx, build_inputs(self.program, self.ctx.mesh, self.plan, self.cuts, self.same), self.memo, self.patched)
+            runner = Runner(
+                self.program,
+                self.ctx,
+                build_inputs(self.program, self.ctx.mesh, self.plan, self.cuts, self.same),
+                self.memo,
+                self.patched,
+            )
             typing = runner.run()
             learned, standing = self._learn(runner, typing)
             if not learned and siblings and passes < MAX_PASSES:
@@ -113,9 +119,7 @@ class Solver:
                     )
                 if cuts and self._take(cuts):
                     learned = True
-                elif want.issue is not None and cuts is None:
-                    standing.append((k, key, want.issue))
-                elif want.issue is not None and not learned:
+                elif (want.issue is not None and cuts is None) or (want.issue is not None and not learned):
                     standing.append((k, key, want.issue))
         if self.ctx.mesh.rank is None:
             learned |= self._settle_rank(ranks)
@@ -215,11 +219,19 @@ class Solver:
         changed = False
         for members in by_place.values():
             known = [v for v in members if self.cuts.get(v)]
-            open_ones = [v for v in members if not self.cuts.get(v) and v not in self.plan.declared and v not in self.fixed]
+            open_ones = [
+                v
+                for v in members
+                if not self.cuts.get(v) and v not in self.plan.declared and v not in self.fixed
+            ]
             if not known or not open_ones:
                 continue
             pattern = self.cuts[known[0]]
-            if any({(c.axis, c.inner, c.mesh_axes) for c in self.cuts[v]} != {(c.axis, c.inner, c.mesh_axes) for c in pattern} for v in known[1:]):
+            if any(
+                {(c.axis, c.inner, c.mesh_axes) for c in self.cuts[v]}
+                != {(c.axis, c.inner, c.mesh_axes) for c in pattern}
+                for v in known[1:]
+            ):
                 continue
             for v in open_ones:
                 self.cuts[v] = [attrs.evolve(c, value=v) for c in pattern]
@@ -252,7 +264,10 @@ class Solver:
                 path.append((p.op[reader], p.inputs[reader].index(at)))
                 transform = transform_of(instance)
                 one = len({v for v in p.inputs[reader]}) == 1
-                if one and (transform is not None and transform.is_view or instance.rule is not None and instance.rule.kind == "elementwise"):
+                if one and (
+                    (transform is not None and transform.is_view)
+                    or (instance.rule is not None and instance.rule.kind == "elementwise")
+                ):
                     at = p.first[reader]
                     reader = readers.get(at)
                     continue
@@ -265,7 +280,13 @@ class Solver:
                     of = typing.types[v]
                     shown = layout(of.dtype, of.axes) if isinstance(of, Layout) else of
                     context.append((shown, self._before(v, 4)))
-            places[value] = (meta.shape, meta.dtype, tuple(path), tuple(context), self._after(p.first[reader], readers_all))
+            places[value] = (
+                meta.shape,
+                meta.dtype,
+                tuple(path),
+                tuple(context),
+                self._after(p.first[reader], readers_all),
+            )
         return places
 
     def _after(self, value: int, readers: dict[int, list[int]], depth: int = 0) -> tuple[str, ...]:
@@ -276,7 +297,9 @@ class Solver:
             instance = p.instances[p.op[k]]
             transform = transform_of(instance)
             rule = instance.rule
-            passing = transform is not None and transform.is_view or rule is not None and rule.code in _COLLECTIVE
+            passing = (transform is not None and transform.is_view) or (
+                rule is not None and rule.code in _COLLECTIVE
+            )
             if passing and depth < 8:
                 for v in range(p.first[k], p.first[k] + p.outs[k]):
                     found.update(self._after(v, readers, depth + 1))

@@ -45,7 +45,11 @@ def stale_shapes(analysis: Analysis) -> list[Finding]:
         meta = recorded_meta(p, value)
         assert meta is not None
         node = p.nodes[k]
-        location = None if node.location is None else Place(node.location.file, node.location.line, node.location.function or "")
+        location = (
+            None
+            if node.location is None
+            else Place(node.location.file, node.location.line, node.location.function or "")
+        )
         recorded = ", ".join(str(n) for n in meta.shape)
         computed = ", ".join(str(n) for n in of.shape)
         out.append(

@@ -22,10 +22,10 @@ def join_bound(call: Call, operands: Sequence[Operand]) -> dict[int, tuple[Facto
             for f in fs:
                 if f not in mine:
                     mine.append(f)
-    for m, fs in held.items():
-        _check_overlap(call, operands, m, fs)
-        if len(fs) > 1:
-            held[m] = _settle(call, operands, m, fs)
+    for m, found in held.items():
+        _check_overlap(call, operands, m, found)
+        if len(found) > 1:
+            held[m] = _settle(call, operands, m, found)
     return {m: tuple(fs) for m, fs in held.items()}
 
 
@@ -60,7 +60,9 @@ def _settle(call: Call, operands: Sequence[Operand], m: int, fs: list[Factor]) -
     plain = [(slot, of) for slot, of in carrying if len(of.bound_map[m]) == 1]
     if mixed and plain and tokens:
         merging = [
-            (slot, of) for slot, of in plain if is_token_like(of.bound_map[m][0].domain) and partner_axis(of, of.bound_map[m][0]) is not None
+            (slot, of)
+            for slot, of in plain
+            if is_token_like(of.bound_map[m][0].domain) and partner_axis(of, of.bound_map[m][0]) is not None
         ]
         if merging:
             call.issue(
@@ -96,10 +98,16 @@ def join_partial(
             for m in sorted(before | set(of.partial)):
                 group = call.ctx.group((m,))
                 if m in of.partial and m not in before:
-                    call.issue("LC201", f"{{0}} is a pending sum over {group} and is added to a complete product", slot)
+                    call.issue(
+                        "LC201",
+                        f"{{0}} is a pending sum over {group} and is added to a complete product",
+                        slot,
+                    )
                 elif m not in of.partial and m in before and not is_zero(of):
                     call.issue(
-                        "LC204", f"{{0}} is added on every rank of {group} to a product that is a pending sum, so it counts once a rank", slot
+                        "LC204",
+                        f"{{0}} is added on every rank of {group} to a product that is a pending sum, so it counts once a rank",
+                        slot,
                     )
     if not pending:
         return ()
@@ -121,11 +129,16 @@ def join_partial(
                 if bound.get(m):
                     kept.pop()
             elif not tensors:
-                call.issue("LC204", f"a number is added to {{0}} on every rank of {group}, so it counts once a rank", having[0][1])
+                call.issue(
+                    "LC204",
+                    f"a number is added to {{0}} on every rank of {group}, so it counts once a rank",
+                    having[0][1],
+                )
             elif _bias_like(having[0][2], tensors[0][2]):
                 call.issue(
                     "LC204",
-                    f"{{0}} is given in parts that add up over {group} (on one rank only), {{1}} is complete on each: most ranks miss it",
+                    f"{{0}} is given in parts that add up over {group} (on one rank only), "
+                    "{1} is complete on each: most ranks miss it",
                     having[0][1],
                     tensors[0][1],
                 )
@@ -138,13 +151,18 @@ def join_partial(
                 )
             else:
                 call.issue(
-                    "LC201", f"{{0}} is a pending sum over {group}, {{1}} is not: reduce it before they are added", having[0][1], tensors[0][1]
+                    "LC201",
+                    f"{{0}} is a pending sum over {group}, {{1}} is not: reduce it before they are added",
+                    having[0][1],
+                    tensors[0][1],
                 )
             continue
         if len(having) == 1 and having[0][0] in linear:
             # A factor that differs by rank does not come out of the sum.
             rank_dependent = [
-                (slot, of) for _, slot, of in others if m in of.bound_map and of.bound_map[m] != having[0][2].bound_map.get(m)
+                (slot, of)
+                for _, slot, of in others
+                if m in of.bound_map and of.bound_map[m] != having[0][2].bound_map.get(m)
             ]
             if rank_dependent:
                 call.issue(
@@ -158,9 +176,18 @@ def join_partial(
             _mixed_issue(call, mixed[0], m, -1)
             kept.pop()
         elif len(having) > 1 and all(p in linear for p, _, _ in having):
-            call.issue("LC201", f"{{0}} and {{1}} are both pending sums over {group}; their product is not one", having[0][1], having[1][1])
+            call.issue(
+                "LC201",
+                f"{{0}} and {{1}} are both pending sums over {group}; their product is not one",
+                having[0][1],
+                having[1][1],
+            )
         else:
-            call.issue("LC201", f"{{0}} is a pending sum over {group} and goes into an op that is not linear in it", having[0][1])
+            call.issue(
+                "LC201",
+                f"{{0}} is a pending sum over {group} and goes into an op that is not linear in it",
+                having[0][1],
+            )
     return tuple(kept)
 
 

@@ -20,7 +20,9 @@ from layoutcheck.symbols import Size, divide_exact
 
 Source = tuple[int, int, Size]
 MAX_STEPS = 2000
-_STOPS = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "dispatch", "moe"))
+_STOPS = frozenset(
+    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "dispatch", "moe")
+)
 
 
 @attrs.frozen
@@ -56,7 +58,13 @@ class Tracer:
         return found if self._cut(value, axis, inner, mesh_axes, seen, found) else None
 
     def _cut(
-        self, value: int, axis: int, inner: Size, mesh_axes: tuple[int, ...], seen: set[tuple[int, int]], found: list[Cut]
+        self,
+        value: int,
+        axis: int,
+        inner: Size,
+        mesh_axes: tuple[int, ...],
+        seen: set[tuple[int, int]],
+        found: list[Cut],
     ) -> bool:
         self.steps += 1
         if self.steps > MAX_STEPS:
@@ -107,7 +115,13 @@ class Tracer:
         return rule is not None and (rule.kind == "elementwise" or rule.code in ("where", "masked_fill"))
 
     def _cut_unit(
-        self, k: int, out: Layout, axis: int, mesh_axes: tuple[int, ...], seen: set[tuple[int, int]], found: list[Cut]
+        self,
+        k: int,
+        out: Layout,
+        axis: int,
+        mesh_axes: tuple[int, ...],
+        seen: set[tuple[int, int]],
+        found: list[Cut],
     ) -> bool:
         """An axis of local extent one: which operands hold one head, and which are broadcast, only tracing tells."""
         p = self.runner.program
@@ -223,7 +237,9 @@ def summed(call: Call) -> list[list[Source]]:
     rule = call.rule
     if rule.kind == "factors":
         found = match(call)
-        on_output = {label.name for out in rule.outputs if out.pattern is not None for label in out.pattern.labels()}
+        on_output = {
+            label.name for out in rule.outputs if out.pattern is not None for label in out.pattern.labels()
+        }
         groups = []
         for name, occurrences in found.labels.items():
             if name in on_output or _is_whole(call, name):
@@ -281,7 +297,9 @@ def _back_factors(call: Call, output: int, out: Any, axis: int, inner: Size) -> 
 
 
 def _is_whole(call: Call, label: str) -> bool:
-    return any(x.whole and x.name == label for operand in call.rule.operands for x in operand.pattern.labels())
+    return any(
+        x.whole and x.name == label for operand in call.rule.operands for x in operand.pattern.labels()
+    )
 
 
 def _label_sources(found: Matching, item: LabelAxis, inner: Size) -> list[Source] | None:

@@ -17,7 +17,6 @@ from layoutcheck.transforms.pieces import axis_digit, take_share
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _back_same
 
-
 # Domains whose order or number data decides: rows sorted or chosen by expert.
 _GROUPED = frozenset(("routed", "permuted", "opaque"))
 
@@ -67,7 +66,11 @@ def broadcast(call: Call) -> Result:
         return call.result(of)
     for m in group.axes:
         if m in of.partial:
-            call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group((m,))} and one rank's part is sent to all", slot)
+            call.issue(
+                "LC201",
+                f"{{0}} is a pending sum over {call.ctx.group((m,))} and one rank's part is sent to all",
+                slot,
+            )
     return _result(call, slot, of)
 
 
@@ -85,7 +88,10 @@ def _mixed(call: Call, slot: int, of: Layout, group: Group) -> Issue | None:
                 )
             if len(of.bound_map.get(m, ())) > 1:
                 return call.issue(
-                    "LC203", f"over {group.name} {{0}} is sharded by tokens and by features at once", slot, hints=("mixed",)
+                    "LC203",
+                    f"over {group.name} {{0}} is sharded by tokens and by features at once",
+                    slot,
+                    hints=("mixed",),
                 )
     return None
 
@@ -93,7 +99,8 @@ def _mixed(call: Call, slot: int, of: Layout, group: Group) -> Issue | None:
 def _unmixed(of: Layout, group: Group) -> Layout:
     """After a Mixed was reported, typing goes on with the tokens' shard."""
     bound = {
-        m: (tuple(b for b in fs if is_token_like(b.domain))[:1] or fs[:1]) if m in group.axes else fs for m, fs in of.bound
+        m: (tuple(b for b in fs if is_token_like(b.domain))[:1] or fs[:1]) if m in group.axes else fs
+        for m, fs in of.bound
     }
     return replace(of, bound=bound, partial=tuple(m for m in of.partial if m not in group.axes))
 
@@ -114,7 +121,9 @@ def pending_over(of: Layout, group: Group) -> list[int]:
 def _complete(call: Call, slot: int, of: Layout, group: Group, what: str) -> None:
     """The value is no pending sum: either a weight behind it is a shard, or it is reduced twice."""
     missing = tuple(m for m in group.axes if m not in pending_over(of, group))
-    text = f"{{0}} is complete on every rank of {group.name}; {what} adds it up {call.ctx.ways(missing)} times"
+    text = (
+        f"{{0}} is complete on every rank of {group.name}; {what} adds it up {call.ctx.ways(missing)} times"
+    )
     if any(is_token_like(b.domain) for m in missing for b in of.bound_map.get(m, ())):
         text = f"{{0}} holds other tokens on every rank of {group.name}; {what} adds them up"
     call.want("partial", slot, Issue("LC202", text, (slot,), ("drop",)), mesh_axes=missing)
@@ -136,9 +145,12 @@ def all_reduce(call: Call) -> Result:
         out = replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=token_bound)
         return _result(call, slot, out)
     bound = {
-        m: tuple(b for b in fs if not (m in pending and b.domain.is_feature and partner_axis(of, b) is None)) for m, fs in of.bound
+        m: tuple(b for b in fs if not (m in pending and b.domain.is_feature and partner_axis(of, b) is None))
+        for m, fs in of.bound
     }
-    return _result(call, slot, replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=bound))
+    return _result(
+        call, slot, replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=bound)
+    )
 
 
 def _is_sum(call: Call) -> bool:
@@ -173,7 +185,11 @@ def gather_onto(of: Layout, dim: int, group: Group) -> tuple[Layout, str]:
                 problem = "dimension"
             continue
         first = axis[0] if axis else None
-        if first is None or first.domain is not b.domain or b.stride != first.stride * first.extent * expected:
+        if (
+            first is None
+            or first.domain is not b.domain
+            or b.stride != first.stride * first.extent * expected
+        ):
             problem = "order"
     axes = (*of.axes[:dim], (*digits, *axis), *of.axes[dim + 1 :])
     return layout(of.dtype, axes, bound, of.partial), problem
@@ -193,18 +209,28 @@ def all_gather(call: Call) -> Result:
         of = _unmixed(of, group)
     pending = [m for m in group.axes if m in of.partial]
     if pending:
-        call.issue("LC201", f"{{0}} is a pending sum over {group.name}; gathering its parts does not add them up", slot)
+        call.issue(
+            "LC201",
+            f"{{0}} is a pending sum over {group.name}; gathering its parts does not add them up",
+            slot,
+        )
         of = replace(of, partial=tuple(m for m in of.partial if m not in group.axes))
     unbound = [m for m in group.axes if m not in of.bound_map]
     if unbound:
         return call.result(_gather_full(call, slot, of, dim, group, unbound))
     out, problem = gather_onto(of, dim, group)
     if problem == "dimension":
-        call.issue("LC104", f"gathers along axis {dim}, but over {group.name} {{0}} is sharded along another axis", slot, hints=("redimension",))
+        call.issue(
+            "LC104",
+            f"gathers along axis {dim}, but over {group.name} {{0}} is sharded along another axis",
+            slot,
+            hints=("redimension",),
+        )
     elif problem == "order":
         call.issue(
             "LC105",
-            f"the shard over {group.name} is not the leading factor of axis {dim} of {{0}}; the ranks' tokens come out in the wrong order",
+            f"the shard over {group.name} is not the leading factor of axis {dim} of {{0}}; "
+            "the ranks' tokens come out in the wrong order",
             slot,
         )
     return call.result(out)
@@ -217,7 +243,8 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
     total = extent_of(axis)
     issue = Issue(
         "LC103",
-        f"every rank of {group.name} holds all of axis {dim} of {{0}}; gathering repeats it {ways} times, {total} become {total * ways}",
+        f"every rank of {group.name} holds all of axis {dim} of {{0}}; "
+        f"gathering repeats it {ways} times, {total} become {total * ways}",
         (slot,),
         ("drop",),
     )
@@ -231,7 +258,9 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
         for m in unbound:
             call.want("cut", slot, issue, axis=dim, inner=total, mesh_axes=(m,))
         if kinds == {"variable"}:
-            return replace(rest, axes=(*of.axes[:dim], (repeated(axis[0], ways, False).whole,), *of.axes[dim + 1 :]))
+            return replace(
+                rest, axes=(*of.axes[:dim], (repeated(axis[0], ways, False).whole,), *of.axes[dim + 1 :])
+            )
         return replace(rest, axes=(*of.axes[:dim], (feature(total * ways).whole,), *of.axes[dim + 1 :]))
     digit = axis_digit(axis)
     assert digit is not None
@@ -240,7 +269,11 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
         base = base.args[0]
     if base.kind == "range" or base.kind == "pick":
         call.issues.append(
-            Issue("LC102", f"every rank of {group.name} gathers the same rows {{0}}: they are a constant slice, not the rank's own", (slot,))
+            Issue(
+                "LC102",
+                f"every rank of {group.name} gathers the same rows {{0}}: they are a constant slice, not the rank's own",
+                (slot,),
+            )
         )
     else:
         call.issues.append(issue)
@@ -254,7 +287,12 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
     sizes = [call.ctx.mesh.size(m) for m in group.axes]
     share = divide_exact(total, group.size)
     if share is None:
-        call.issue("LC401", f"{total} rows of {{0}} do not divide by the {group.size} ranks of {group.name}: pad them first", slot, hints=("pad",))
+        call.issue(
+            "LC401",
+            f"{total} rows of {{0}} do not divide by the {group.size} ranks of {group.name}: pad them first",
+            slot,
+            hints=("pad",),
+        )
         share = cdiv(total, group.size)
     digit: Factor | None = axis_digit(axis)
     parts: dict[int, Factor] | None = None
@@ -267,7 +305,11 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
             if cut is not None:
                 minor, parts = (cut[0], *axis[1:]), cut[1]
         if parts is None and digit is not None:
-            whole = digit if digit.extent == share * group.size else padded(digit.domain, share * group.size).whole
+            whole = (
+                digit
+                if digit.extent == share * group.size
+                else padded(digit.domain, share * group.size).whole
+            )
             cut = take_share(whole, group, share, sizes)
             if cut is not None:
                 minor, parts = (cut[0],), cut[1]
@@ -301,17 +343,26 @@ def reduce_scatter(call: Call) -> Result:
         if len(pending) < len(group.axes):
             _complete(call, slot, of, group, "reduce_scatter")
         bound = {
-            m: tuple(b for b in fs if not (m in pending and b.domain.is_feature and partner_axis(of, b) is None))
+            m: tuple(
+                b for b in fs if not (m in pending and b.domain.is_feature and partner_axis(of, b) is None)
+            )
             for m, fs in of.bound
         }
         of = replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=bound)
     if any(m in of.bound_map for m in group.axes):
         return call.result(of)
     axis = of.axes[dim]
-    if axis and all(f.domain.is_feature for f in axis) and any(
-        is_token_like(f.domain) for i, a in enumerate(of.axes) if i != dim for f in a
+    if (
+        axis
+        and all(f.domain.is_feature for f in axis)
+        and any(is_token_like(f.domain) for i, a in enumerate(of.axes) if i != dim for f in a)
     ):
-        call.issue("LC104", f"scatters axis {dim}, a feature of {{0}}; the tokens are on another axis", slot, hints=("redimension",))
+        call.issue(
+            "LC104",
+            f"scatters axis {dim}, a feature of {{0}}; the tokens are on another axis",
+            slot,
+            hints=("redimension",),
+        )
     return call.result(scatter_share(call, slot, of, dim, group))
 
 
@@ -325,7 +376,9 @@ def all_to_all(call: Call) -> Result:
     sent, got = call.get("input_split_sizes"), call.get("output_split_sizes")
     pending = [m for m in group.axes if m in of.partial]
     if pending:
-        call.issue("LC201", f"{{0}} is a pending sum over {group.name} and is exchanged before it is reduced", slot)
+        call.issue(
+            "LC201", f"{{0}} is a pending sum over {group.name} and is exchanged before it is reduced", slot
+        )
     axis = of.axes[0]
     total = extent_of(axis)
     extent = _total(got, total)
@@ -376,7 +429,11 @@ def _swap(call: Call, slot: int, of: Layout, group: Group) -> Layout:
     for m in group.axes:
         fs = of.bound_map.get(m, ())
         if len(fs) != 1:
-            call.issue("LC103" if not fs else "LC203", f"exchanged over {group.name}, but {{0}} is not a shard over it", slot)
+            call.issue(
+                "LC103" if not fs else "LC203",
+                f"exchanged over {group.name}, but {{0}} is not a shard over it",
+                slot,
+            )
             return of
         held.append(fs[0])
     sizes = [call.ctx.mesh.size(m) for m in group.axes]
@@ -384,7 +441,9 @@ def _swap(call: Call, slot: int, of: Layout, group: Group) -> Layout:
     lead = axis[0] if axis else None
     ways = divide_exact(lead.extent, group.size) if lead is not None else None
     if lead is None or ways is None:
-        call.issue("LC401", f"axis 0 of {{0}} does not divide among the {group.size} ranks of {group.name}", slot)
+        call.issue(
+            "LC401", f"axis 0 of {{0}} does not divide among the {group.size} ranks of {group.name}", slot
+        )
         return of
     if lead.domain.is_feature:
         lead = feature(lead.extent).whole

@@ -148,7 +148,9 @@ def _summed(terms: Any) -> Any:
 
 
 def _back(terms: Any) -> Any:
-    def back(call: Call, outs: Any, output: int, axis: int, inner: Size) -> list[tuple[int, int, Size]] | None:
+    def back(
+        call: Call, outs: Any, output: int, axis: int, inner: Size
+    ) -> list[tuple[int, int, Size]] | None:
         found = terms(call)
         if found is None:
             return None
@@ -197,7 +199,9 @@ def grouped_mm(call: Call) -> Result:
         # e is selected: a shard of experts on a group leaves a factor on no axis
         inner = _as_rule(call, holes, terms, out)
         patterns = inner.rule.operands
-        e_whole = attrs.evolve(patterns[1], pattern=Pattern((Axis((Label("e", True),)), *patterns[1].pattern.axes[1:])))
+        e_whole = attrs.evolve(
+            patterns[1], pattern=Pattern((Axis((Label("e", True),)), *patterns[1].pattern.axes[1:]))
+        )
         if bound_on_axis(weight, 0):
             slots = list(inner.slots)
             hole = holes[1]
@@ -218,7 +222,11 @@ def convolution(call: Call) -> Result:
     for axis in range(1, of.rank):
         cuts = bound_on_axis(of, axis)
         if cuts and (axis > 1 or call.get("groups", 1) == 1):
-            call.issue("LC106", f"a convolution reads neighbours; {{0}} is sharded over {call.ctx.group((cuts[0][0],))} there", slot)
+            call.issue(
+                "LC106",
+                f"a convolution reads neighbours; {{0}} is sharded over {call.ctx.group((cuts[0][0],))} there",
+                slot,
+            )
     if of.partial and call.rule.linear.isdisjoint({"input"}):
         call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(of.partial)}", slot)
     axes = list(of.axes)

@@ -16,7 +16,9 @@ def create(call: Call) -> Result:
     like = call.tensor("like") if "like" in call.rule.options else None
     sizes = sizes_of(call.get("size")) if call.has("size") else None
     value = call.get("value")
-    fill = ("fill", value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ("fill", None)
+    fill = (
+        ("fill", value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ("fill", None)
+    )
     dtype = call.dtype(like.dtype if like is not None else "float32")
     if sizes is None:
         if like is None:

@@ -29,7 +29,9 @@ def points_into(index: Layout, axis: Axis) -> bool:
     return value is not None and value[0] == "into" and value[1] == axis
 
 
-def check_positions(call: Call, slot: int, of: Layout, dim: int, index_slot: int, index: Layout | None) -> None:
+def check_positions(
+    call: Call, slot: int, of: Layout, dim: int, index_slot: int, index: Layout | None
+) -> None:
     """Issue LC108 where global positions are looked up in a rank's own share."""
     cuts = bound_on_axis(of, dim)
     tokens = [(m, b) for m, b in cuts if is_token_like(b.domain)]
@@ -88,9 +90,7 @@ def index(call: Call) -> Result:
     gone = {b for k in positions if k < of.rank for _, b in bound_on_axis(of, k)}
     kept = {m: tuple(b for b in fs if b not in gone) for m, fs in of.bound}
     # A shard of features that is indexed leaves a factor on no axis: a rank's own rows.
-    off_axis = {
-        m: tuple(b for b in fs if b in gone and b.domain.is_feature) for m, fs in of.bound
-    }
+    off_axis = {m: tuple(b for b in fs if b in gone and b.domain.is_feature) for m, fs in of.bound}
     bare = replace(of, axes=(), bound={m: kept[m] + off_axis[m] for m in kept}, value=None)
     bound = join_bound(call, [("self", slot, bare), *tensors])
     return call.result(layout(of.dtype, tuple(axes), bound, of.partial, _looked_up(of, indices)))
@@ -283,7 +283,11 @@ def masked(call: Call, slot: int, of: Layout, to_zero: bool) -> Layout:
                     bound.pop(m)
                 partial.append(m)
     elif of.partial:
-        call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(of.partial)}; elements are replaced on every rank", slot)
+        call.issue(
+            "LC201",
+            f"{{0}} is a pending sum over {call.ctx.group(of.partial)}; elements are replaced on every rank",
+            slot,
+        )
     return layout(of.dtype, of.axes, bound, tuple(sorted(set(partial))))
 
 
@@ -312,7 +316,12 @@ def _back_where(call: Call, outs: Any, output: int, axis: int, inner: Size) -> S
     sources: Sources = []
     for param, slot, of in call.tensors():
         at = axis - (out.rank - of.rank)
-        if at >= 0 and of.axes[at] and param != call.name("condition") and not all(f.domain.kind == "any" for f in of.axes[at]):
+        if (
+            at >= 0
+            and of.axes[at]
+            and param != call.name("condition")
+            and not all(f.domain.kind == "any" for f in of.axes[at])
+        ):
             sources.append((slot, at, inner))
     return sources or None
 
@@ -326,7 +335,9 @@ def where(call: Call) -> Result:
     branches = [(p, s, of) for p, s, of in operands if p in names]
     numbers = [call.get(n) for n in ("self", "other") if not isinstance(call.get(n), Layout)]
     bound = join_bound(call, operands)
-    zero = any(is_zero(of) for _, _, of in branches) or any(n == 0 for n in numbers if isinstance(n, (int, float)))
+    zero = any(is_zero(of) for _, _, of in branches) or any(
+        n == 0 for n in numbers if isinstance(n, (int, float))
+    )
     condition = [(p, s, of) for p, s, of in operands if p not in names]
     for p, s, of in condition:
         check_pending(call, s, of, p)
@@ -334,14 +345,16 @@ def where(call: Call) -> Result:
     dtype = promote([of for _, _, of in branches]) if branches else "float32"
     if data and len(data) == 1:
         _, slot, of = data[0]
-        off_axis = any(
-            b.domain.is_feature and partner_axis(of, b) is None for _, fs in of.bound for b in fs
-        )
+        off_axis = any(b.domain.is_feature and partner_axis(of, b) is None for _, fs in of.bound for b in fs)
         merged = layout(dtype, axes, bound, of.partial)
         if zero and (of.partial or off_axis):
             return call.result(masked(call, slot, merged, True))
         if of.partial:
-            call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(of.partial)}; where is linear in it only against 0", slot)
+            call.issue(
+                "LC201",
+                f"{{0}} is a pending sum over {call.ctx.group(of.partial)}; where is linear in it only against 0",
+                slot,
+            )
         return call.result(merged)
     partial = join_partial(call, branches, (), names, bound) if branches else ()
     return call.result(layout(dtype, axes, bound, partial))
@@ -388,7 +401,7 @@ def _back_written(call: Call, outs: Any, output: int, axis: int, inner: Size) ->
         sources.append((slot, axis, inner))
     if src is not None:
         at = axis - (of.rank - src.rank)
-        if 0 <= at and src.shape[at] == outs[output].shape[axis]:
+        if at >= 0 and src.shape[at] == outs[output].shape[axis]:
             sources.append((call.slot("src"), at, inner))
     return sources or None
 
@@ -402,13 +415,24 @@ def copy(call: Call) -> Result:
         return call.result(of)
     src_slot = call.slot("src")
     wild = all(f.domain.kind == "any" for axis in of.axes for f in axis)
-    axes = list(broadcast_axes(call, [("src", src_slot, src)] if of.rank <= src.rank and wild and _same_shape(of, src) else [
-        ("self", slot, of),
-        ("src", src_slot, src),
-    ]))
+    axes = list(
+        broadcast_axes(
+            call,
+            [("src", src_slot, src)]
+            if of.rank <= src.rank and wild and _same_shape(of, src)
+            else [
+                ("self", slot, of),
+                ("src", src_slot, src),
+            ],
+        )
+    )
     if call.rule.mutates and not wild:
         _check_store(call, slot, of, src_slot, src)
-    bound = dict(src.bound_map) if wild or not of.bound else join_bound(call, [("self", slot, of), ("src", src_slot, src)])
+    bound = (
+        dict(src.bound_map)
+        if wild or not of.bound
+        else join_bound(call, [("self", slot, of), ("src", src_slot, src)])
+    )
     out = layout(call.dtype(of.dtype) if of.dtype else src.dtype, tuple(axes), bound, src.partial, src.value)
     if call.rule.mutates:
         return call.result(out, mutated={slot: out})
@@ -439,9 +463,11 @@ def _placed(call: Call, of: Layout, slot: int, src: Layout, src_slot: int, dim: 
     mine, other = ("self", slot, of), ("src", src_slot, src)
     axes = list(_rows_agree(call, mine, other, dim))
     axes[dim] = of.axes[dim]
-    if all(f.domain.kind == "any" for f in of.axes[dim]) and src.rank == of.rank and src.shape[dim] == of.shape[dim]:
-        axes[dim] = src.axes[dim]
-    elif bound_on_axis(src, dim) and extent_of(of.axes[dim]) == src.shape[dim]:
+    if (
+        all(f.domain.kind == "any" for f in of.axes[dim])
+        and src.rank == of.rank
+        and src.shape[dim] == of.shape[dim]
+    ) or (bound_on_axis(src, dim) and extent_of(of.axes[dim]) == src.shape[dim]):
         axes[dim] = src.axes[dim]
     bound = join_bound(call, [("self", slot, of), ("src", src_slot, src)])
     partial = join_partial(call, [mine, other], (), {"self", "src"}, bound)
@@ -473,7 +499,11 @@ def select_scatter(call: Call) -> Result:
     wide = replace(src, axes=(*src.axes[:dim], (), *src.axes[dim:]))
     cuts: list[tuple[int, Factor]] = bound_on_axis(of, dim)
     if cuts:
-        call.issue("LC108", f"an element is written at a position among all tokens; {{0}} holds a share over {call.ctx.group((cuts[0][0],))}", slot)
+        call.issue(
+            "LC108",
+            f"an element is written at a position among all tokens; {{0}} holds a share over {call.ctx.group((cuts[0][0],))}",
+            slot,
+        )
     out = _placed(call, of, slot, wide, call.slot("src"), dim)
     if call.rule.mutates:
         return call.result(out, mutated={slot: out})

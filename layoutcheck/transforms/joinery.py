@@ -10,7 +10,7 @@ from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import promote
 from layoutcheck.infer.states import join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
-from layoutcheck.symbols import Size, divide_exact
+from layoutcheck.symbols import Size
 from layoutcheck.transforms.pieces import axis_digit, complete_share, equal_pieces, resized
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _self
@@ -44,7 +44,11 @@ def assemble(pieces: list[Axis]) -> tuple[Axis, Axis] | None:
         if mine is not base or [(s, c) for s, c, _ in digits] != places:
             return None
         for f, g in zip(piece, first, strict=True):
-            same = unpicked(f.domain)[0] is unpicked(g.domain)[0] and f.stride == g.stride and f.extent == g.extent
+            same = (
+                unpicked(f.domain)[0] is unpicked(g.domain)[0]
+                and f.stride == g.stride
+                and f.extent == g.extent
+            )
             if not same:
                 return None
         table.append([index for _, _, index in digits])
@@ -160,7 +164,12 @@ def _along(
             if not all(cut):
                 k = next(k for k, c in enumerate(cut) if not c)
                 j = next(k for k, c in enumerate(cut) if c)
-                call.issue("LC101", "a sharded and a whole feature are joined along the sharded axis: {0} and {1}", parts[j][1], parts[k][1])
+                call.issue(
+                    "LC101",
+                    "a sharded and a whole feature are joined along the sharded axis: {0} and {1}",
+                    parts[j][1],
+                    parts[k][1],
+                )
                 return (feature(total).whole,), bound
             axis, more = resized(parts[0][2], dim, total)
             for m, fs in more.items():
@@ -182,7 +191,12 @@ def _along(
 
 def _after_padding(pieces: list[Factor]) -> Axis | None:
     """Tokens followed by rows of a constant fill are padded tokens."""
-    if len(pieces) == 2 and pieces[1].domain.kind == "any" and pieces[0].is_whole and not pieces[0].domain.is_feature:
+    if (
+        len(pieces) == 2
+        and pieces[1].domain.kind == "any"
+        and pieces[0].is_whole
+        and not pieces[0].domain.is_feature
+    ):
         return (padded(pieces[0].domain, pieces[0].extent + pieces[1].extent).whole,)
     return None
 
@@ -243,9 +257,9 @@ def stack(call: Call) -> Result:
     dim = max(dim_of(call, "dim", parts[0][2].rank + 1, 0), 0)
     widened = [(n, s, replace(of, axes=(*of.axes[:dim], (), *of.axes[dim:]))) for n, s, of in parts]
     out = join(call, widened, dim)
-    if not out.axes[dim] and len(parts) > 1:
-        out = replace(out, axes=(*out.axes[:dim], (feature(len(parts)).whole,), *out.axes[dim + 1 :]))
-    elif all(not of.axes[dim] for _, _, of in widened) and out.axes[dim][0].domain.kind == "concat":
+    if (not out.axes[dim] and len(parts) > 1) or (
+        all(not of.axes[dim] for _, _, of in widened) and out.axes[dim][0].domain.kind == "concat"
+    ):
         out = replace(out, axes=(*out.axes[:dim], (feature(len(parts)).whole,), *out.axes[dim + 1 :]))
     return call.result(out)
 
@@ -264,7 +278,9 @@ def pad(call: Call) -> Result:
         return call.result(of)
     value = call.get("value")
     if of.partial and value not in (None, 0, 0.0):
-        call.issue("LC204", f"{{0}} is a pending sum; padding with {value} on every rank counts once a rank", slot)
+        call.issue(
+            "LC204", f"{{0}} is a pending sum; padding with {value} on every rank counts once a rank", slot
+        )
     out = of
     for k in range(0, len(amounts) - 1, 2):
         dim = of.rank - 1 - k // 2
@@ -294,5 +310,7 @@ def _pad_axis(call: Call, slot: int, of: Layout, dim: int, before: Size, after: 
     if before != 0 or not digit.is_whole:
         from layoutcheck.domains import opaque
 
-        return replace(of, axes=(*of.axes[:dim], (opaque("padded", extent, (digit, before)).whole,), *of.axes[dim + 1 :]))
+        return replace(
+            of, axes=(*of.axes[:dim], (opaque("padded", extent, (digit, before)).whole,), *of.axes[dim + 1 :])
+        )
     return replace(of, axes=(*of.axes[:dim], (padded(digit.domain, extent).whole,), *of.axes[dim + 1 :]))

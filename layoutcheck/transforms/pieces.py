@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.domains import Digit, Factor, anything, factor, feature, flat, opaque, padded, pick, ranged, split
+from layoutcheck.domains import (
+    Digit,
+    Factor,
+    anything,
+    factor,
+    feature,
+    flat,
+    opaque,
+    padded,
+    pick,
+    ranged,
+    split,
+)
 from layoutcheck.infer.call import Call, Result, dim_of
 from layoutcheck.infer.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
@@ -26,7 +38,12 @@ def known_le(a: Size, b: Size, bounds: Any) -> bool:
 
 def with_axis(of: Layout, dim: int, axis: Axis, bound: dict[int, tuple[Factor, ...]] | None = None) -> Layout:
     """`of` with one axis replaced."""
-    return replace(of, axes=(*of.axes[:dim], axis, *of.axes[dim + 1 :]), bound=bound, value=None if of.value else of.value)
+    return replace(
+        of,
+        axes=(*of.axes[:dim], axis, *of.axes[dim + 1 :]),
+        bound=bound,
+        value=None if of.value else of.value,
+    )
 
 
 def axis_digit(axis: Axis) -> Factor | None:
@@ -110,13 +127,19 @@ def rank_share(call: Call, of: Layout, dim: int, start: Size, length: Size) -> L
     digit = axis_digit(axis)
     total = extent_of(axis)
     if all(f.domain.is_feature for f in axis):
-        digit = feature(total).whole if axis and not bound_on_axis(of, dim) and axis[0].domain.kind != "any" else None
+        digit = (
+            feature(total).whole
+            if axis and not bound_on_axis(of, dim) and axis[0].domain.kind != "any"
+            else None
+        )
     if digit is None or length == total or length == 0:
         return None
     if digit.domain.kind in ("variable", "iota") and not digit.is_whole:
         return None
     for group, number in share_groups(call, of):
-        if cdiv(total, group.size) != length and not (isinstance(group.size, int) and length == smax(1, cdiv(total, group.size))):
+        if cdiv(total, group.size) != length and not (
+            isinstance(group.size, int) and length == smax(1, cdiv(total, group.size))
+        ):
             continue
         at: int | None
         if start == 0:
@@ -144,7 +167,9 @@ def rank_share(call: Call, of: Layout, dim: int, start: Size, length: Size) -> L
     return None
 
 
-def other_ranks_share(call: Call, of: Layout, dim: int, start: Size, length: Size) -> tuple[Group, int] | None:
+def other_ranks_share(
+    call: Call, of: Layout, dim: int, start: Size, length: Size
+) -> tuple[Group, int] | None:
     """Whether a constant slice is exactly another rank's share: the group and that rank's number."""
     total = extent_of(of.axes[dim])
     for group, number in share_groups(call, of):
@@ -235,7 +260,11 @@ def _empty(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size,
             return short
         total = extent_of(axis)
         cuts = bound_on_axis(of, dim)
-        hint = f"; {{0}} is already this rank's share over {call.ctx.group(tuple(m for m, _ in cuts))}" if cuts else ""
+        hint = (
+            f"; {{0}} is already this rank's share over {call.ctx.group(tuple(m for m, _ in cuts))}"
+            if cuts
+            else ""
+        )
         call.issue("LC403", f"rows {start}:{stop} of {total} are empty, every token is lost{hint}", slot)
         return of
     new_axis, bound = resized(of, dim, 0)
@@ -321,7 +350,9 @@ def slice_(call: Call) -> Result:
     start = _index(call.get("start"), total, 0, call.ctx.bounds)
     stop = _index(call.get("end"), total, total, call.ctx.bounds)
     step = call.get("step", 1)
-    return call.result(cut(call, slot, of, dim, start, stop, step if isinstance(step, int) and step > 0 else 1))
+    return call.result(
+        cut(call, slot, of, dim, start, stop, step if isinstance(step, int) and step > 0 else 1)
+    )
 
 
 @register("narrow", back=_back_cut, is_view=True)
@@ -354,7 +385,11 @@ def element(call: Call, slot: int, of: Layout, dim: int, index: Any) -> Layout:
         # Each rank picks an element of its own share.
         group = call.ctx.group(tuple(m for m, _ in cuts))
         if any(not f.domain.is_feature for f in axis):
-            call.issue("LC108", f"element {index} is a position among all tokens, {{0}} holds one rank's share over {group}", slot)
+            call.issue(
+                "LC108",
+                f"element {index} is a position among all tokens, {{0}} holds one rank's share over {group}",
+                slot,
+            )
             for m, b in cuts:
                 bound[m] = tuple(x for x in bound[m] if x is not b)
     elif axis and dim < len(axes) and extent_of(axis) == 1:
@@ -412,7 +447,8 @@ def equal_pieces(axis: Axis, count: int, each: Size) -> list[Axis] | None:
             left //= n
         out.append(
             tuple(
-                factor(pick(f.domain, fixed[f.domain]), f.stride, f.extent) if f.domain in fixed else f for f in rest
+                factor(pick(f.domain, fixed[f.domain]), f.stride, f.extent) if f.domain in fixed else f
+                for f in rest
             )
         )
     return out
@@ -445,9 +481,16 @@ def _split_sizes(call: Call, slot: int, of: Layout, dim: int, sizes: list[Size])
 def _misfit(call: Call, slot: int, of: Layout, dim: int, sizes: list[Size], total: Size) -> list[Layout]:
     """Split sizes written for another layout: keep their proportions where they divide."""
     if all(f.domain.is_feature for f in of.axes[dim]):
-        call.issue("LC101", f"split sizes add up to {_sum(sizes)}, {{0}} has {total} there", slot, hints=("literal",))
+        call.issue(
+            "LC101", f"split sizes add up to {_sum(sizes)}, {{0}} has {total} there", slot, hints=("literal",)
+        )
     else:
-        call.issue("LC101", f"split sizes were written for {_sum(sizes)} tokens, {{0}} has {total}", slot, hints=("literal",))
+        call.issue(
+            "LC101",
+            f"split sizes were written for {_sum(sizes)} tokens, {{0}} has {total}",
+            slot,
+            hints=("literal",),
+        )
     out = []
     for s in sizes:
         new_axis, bound = resized(of, dim, s)

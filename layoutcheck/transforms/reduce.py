@@ -45,14 +45,20 @@ def check_pending(call: Call, slot: int, of: Layout, param: str) -> None:
         if of.is_mixed(m):
             call.issue("LC203", f"over {group} {{0}} adds up different tokens", slot)
         else:
-            call.issue("LC201", f"{{0}} is a pending sum over {group} and goes into an op that is not linear in it", slot)
+            call.issue(
+                "LC201",
+                f"{{0}} is a pending sum over {group} and goes into an op that is not linear in it",
+                slot,
+            )
 
 
 def check_padding(call: Call, slot: int, of: Layout, dim: int) -> None:
     """Padding rows take part in a reduction over tokens unless a mask holds them off."""
     for f in of.axes[dim]:
         if f.domain.kind == "pad" and is_token_like(f.domain):
-            call.issue("LC402", f"{{0}} has padding rows on this axis and they are reduced with the tokens", slot)
+            call.issue(
+                "LC402", "{0} has padding rows on this axis and they are reduced with the tokens", slot
+            )
             return
 
 
@@ -184,7 +190,13 @@ def topk(call: Call) -> Result:
     check_padding(call, slot, of, dim)
     need_whole(call, slot, of, dim, "compares")
     total = of.shape[dim]
-    size = k if isinstance(k, int) and not isinstance(total, int) else smin(k, total) if not isinstance(k, int) else k
+    size = (
+        k
+        if isinstance(k, int) and not isinstance(total, int)
+        else smin(k, total)
+        if not isinstance(k, int)
+        else k
+    )
     axes = (*of.axes[:dim], (feature(size).whole,), *of.axes[dim + 1 :])
     bound = _without_axis(of, dim)
     values = layout(of.dtype, axes, bound, of.partial)

@@ -18,9 +18,9 @@ Summed = Callable[[Call], "list[list[tuple[int, int, Size]]]"]
 class Transform:
     """A transform: `forward` types a call; `back` says which operand axes an output axis comes from.
 
-    `back(call, outs, output, axis, inner)` answers (slot, axis, inner) for the operands that would all have to be cut for the output's
-    axis to be cut `inner` elements from its right end; None where that can't be. `summed(call)` lists the groups of operand axes that the call sums
-    over. `passes` names parameters through which a demand for a pending sum goes on, where the rule's `linear` does not say so.
+    `back(call, outs, output, axis, inner)` answers (slot, axis, inner) for the operands that would all have to be cut
+    for the output's axis to be cut `inner` elements from its right end; None where that can't be. `summed(call)` lists
+    the groups of operand axes that the call sums over.
     """
 
     name: str

@@ -116,7 +116,11 @@ def cache_write(call: Call) -> Result:
     cache, cache_slot = call.tensor("cache"), call.slot("cache")
     slots = call.tensor("slots")
     named = call.rule.options.get("values", "").split(",")
-    values = [(p, s, of) for p, s, of in call.tensors() if p in named or (named == [""] and s not in (cache_slot, call.slot("slots")))]
+    values = [
+        (p, s, of)
+        for p, s, of in call.tensors()
+        if p in named or (named == [""] and s not in (cache_slot, call.slot("slots")))
+    ]
     for p, s, of in values:
         check_pending(call, s, of, p)
     lead = [(p, s, of) for p, s, of in values if of.rank and of.axes[0]]
@@ -167,7 +171,9 @@ def quantized(call: Call, of: Layout) -> list[Layout]:
     dims = call.get("dims")
     group = call.get("group_size")
     dims = [dims] if isinstance(dims, int) else dims
-    wanted = [d + of.rank if isinstance(d, int) and d < 0 else d for d in dims] if isinstance(dims, list) else []
+    wanted = (
+        [d + of.rank if isinstance(d, int) and d < 0 else d for d in dims] if isinstance(dims, list) else []
+    )
     axes: tuple[Axis, ...]
     if isinstance(group, int) and group > 0 and of.rank:
         last = of.shape[-1]
@@ -195,10 +201,16 @@ def opaque_(call: Call) -> Result:
         first = first or of
         for m, fs in of.bound:
             if m not in call.ctx.mesh.quotient and any(is_token_like(b.domain) for b in fs):
-                call.issue("LC106", f"needs all of its operands; {{0}} is a share over {call.ctx.group((m,))}", slot)
+                call.issue(
+                    "LC106", f"needs all of its operands; {{0}} is a share over {call.ctx.group((m,))}", slot
+                )
                 break
     count = call.get("outputs", 1)
-    out = layout(call.dtype("float32"), ()) if first is None else replace(first, dtype=call.dtype(first.dtype), partial=(), value=None)
+    out = (
+        layout(call.dtype("float32"), ())
+        if first is None
+        else replace(first, dtype=call.dtype(first.dtype), partial=(), value=None)
+    )
     return call.result(*[out] * (count if isinstance(count, int) else 1))
 
 

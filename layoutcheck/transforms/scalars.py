@@ -66,9 +66,9 @@ def _evaluate(call: Call) -> Any:
         a = values[0]
         if not _is_size(a):
             return a if isinstance(a, (float, bool)) else None
-        return {"neg": lambda: -a, "pos": lambda: a, "abs": lambda: a, "index": lambda: a, "int": lambda: a}.get(
-            op, lambda: a if op in ("ceil", "floor", "trunc", "float") else None
-        )()
+        if op == "neg":
+            return -a
+        return a if op in ("pos", "abs", "index", "int", "ceil", "floor", "trunc", "float") else None
     a, b = values[0], values[1]
     if not (_is_size(a) and _is_size(b)):
         return _plain(op, a, b)

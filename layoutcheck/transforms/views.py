@@ -41,7 +41,11 @@ def _same(call: Call) -> Result:
     partial = of.partial
     dtype = call.dtype(of.dtype)
     if partial and call.rule.linear.isdisjoint({call.name("self"), "x"}):
-        call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(partial)} and goes into an op that is not linear in it", slot)
+        call.issue(
+            "LC201",
+            f"{{0}} is a pending sum over {call.ctx.group(partial)} and goes into an op that is not linear in it",
+            slot,
+        )
     out = of if dtype == of.dtype else replace(of, dtype=dtype)
     return call.result(out)
 
@@ -82,7 +86,9 @@ def _written_for_another(call: Call, of: Layout, sizes: list[Size]) -> tuple[int
 
     Answers (position, literal, actual size).
     """
-    ways = {axis.size for axis in call.ctx.mesh.axes} | {group.size for group in call.ctx.mesh.groups.values()}
+    ways = {axis.size for axis in call.ctx.mesh.axes} | {
+        group.size for group in call.ctx.mesh.groups.values()
+    }
     tokens = [(f, axis) for axis in of.axes for f in axis if not f.domain.is_feature]
     for f, axis in tokens:
         have = extent_of(axis)
@@ -111,15 +117,24 @@ def view_to(call: Call, of: Layout, slot: int, wanted: list[Size]) -> Layout:
         cuts = {m: list(fs) for m, fs in of.bound}
         mended = regroup(stream, fixed, cuts) if -1 not in fixed else None
         if mended is not None:
-            call.issue("LC101", f"the size {literal} was written for another layout: {{0}} has {actual} tokens here", slot, hints=("literal",))
-            return layout(of.dtype, tuple(mended), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
+            call.issue(
+                "LC101",
+                f"the size {literal} was written for another layout: {{0}} has {actual} tokens here",
+                slot,
+                hints=("literal",),
+            )
+            return layout(
+                of.dtype, tuple(mended), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value
+            )
     if pieces is not None:
-        call.issue("LC101", f"the sizes {_text(wanted)} mix tokens and features of {{0}}", slot, hints=("literal",))
+        call.issue(
+            "LC101", f"the sizes {_text(wanted)} mix tokens and features of {{0}}", slot, hints=("literal",)
+        )
         return layout(of.dtype, tuple(pieces), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
-    mended = _keep_tokens(of, resolved)
+    kept = _keep_tokens(of, resolved)
     call.issue("LC101", f"{{0}} does not fit the sizes {_text(wanted)}", slot, hints=("literal",))
-    if mended is not None:
-        return mended
+    if kept is not None:
+        return kept
     axes = tuple((feature(s).whole,) if s != -1 else () for s in resolved)
     return layout(of.dtype, axes, {}, of.partial)
 
@@ -152,8 +167,15 @@ def _tears_features(of: Layout, pieces: list[Axis]) -> bool:
         if tokens and any(f.domain.is_feature for f in axis):
             cut_tokens = [f for f in tokens if not f.is_whole]
             split_features = [f for f in axis if f.domain.is_feature and f not in before]
-            if cut_tokens and split_features and any(
-                f not in before and f.domain.is_feature for other in pieces if other is not axis for f in other
+            if (
+                cut_tokens
+                and split_features
+                and any(
+                    f not in before and f.domain.is_feature
+                    for other in pieces
+                    if other is not axis
+                    for f in other
+                )
             ):
                 return True
     return False
@@ -320,7 +342,7 @@ def expand(call: Call) -> Result:
     axes: list[Axis] = []
     for i, size in enumerate(sizes):
         own = of.axes[i - lead] if i >= lead else ()
-        if size == -1 or extent_of(own) == size or not isinstance(size, int) and own:
+        if size == -1 or extent_of(own) == size or (not isinstance(size, int) and own):
             if size != -1 and own and extent_of(own) != size:
                 call.issue("LC101", f"{{0}} does not expand to {size}", slot)
             axes.append(own)
@@ -395,7 +417,11 @@ def reorder(call: Call) -> Result:
         if isinstance(i, int) and 0 <= i < of.rank:
             cuts = bound_on_axis(of, i)
             if cuts:
-                call.issue("LC106", f"moves elements along an axis on which {{0}} is sharded over {call.ctx.group((cuts[0][0],))}", slot)
+                call.issue(
+                    "LC106",
+                    f"moves elements along an axis on which {{0}} is sharded over {call.ctx.group((cuts[0][0],))}",
+                    slot,
+                )
     return call.result(of)
 
 
@@ -420,5 +446,9 @@ def triangle(call: Call) -> Result:
     for i in range(max(of.rank - 2, 0), of.rank):
         cuts = bound_on_axis(of, i)
         if cuts and any(is_token_like(b.domain) for _, b in cuts):
-            call.issue("LC106", f"a triangle is cut from the matrix's corner; {{0}} is sharded over {call.ctx.group((cuts[0][0],))}", slot)
+            call.issue(
+                "LC106",
+                f"a triangle is cut from the matrix's corner; {{0}} is sharded over {call.ctx.group((cuts[0][0],))}",
+                slot,
+            )
     return call.result(of)
