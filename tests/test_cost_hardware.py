@@ -1,0 +1,208 @@
+"""Hardware files and collectives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layoutcheck.cost import collectives
+from layoutcheck.cost.hardware import Fit, hardware_names, load_hardware, read_hardware
+from layoutcheck.errors import InputError
+from layoutcheck.resources import rules_dir
+
+NAMES = ("a100", "ascend-a2", "ascend-a3", "b200", "gb200", "h100", "h20", "h200", "mi300x")
+
+
+def raw(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((rules_dir() / "hardware" / f"{name}.json").read_text())
+    return data
+
+
+def test_all_of_them_are_there() -> None:
+    assert set(NAMES) <= set(hardware_names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_has_a_source(name: str) -> None:
+    machine = load_hardware(name)
+    parts = {f"peak {k}" for k in machine.peaks} | {"cores", "vector", "memory", "launch"}
+    parts |= {f"tier {t.name}" for t in machine.tiers}
+    assert set(machine.sources) == parts
+    assert all(machine.sources.values())
+    for variants in machine.kernels.values():
+        assert all(fit.source for fit in variants.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constants_are_few_and_their_errors_stated(name: str) -> None:
+    machine = load_hardware(name)
+    for kernel, variants in machine.kernels.items():
+        for fit in variants.values():
+            assert len(fit.constants) <= (8 if kernel == "grouped_gemm" else 4)
+            assert (fit.held_out is not None) == fit.measured
+    for fit in machine.collectives.values():
+        own = {c.split(".")[1] for c in fit.constants if "." in c}
+        shared = [c for c in fit.constants if "." not in c]
+        for ranks in own or {""}:  # a class is an operation, and with HCCL a rank count
+            assert len(shared) + sum(c.endswith(f".{ranks}") for c in fit.constants if "." in c) <= 4
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"h100", "h200", "b200", "ascend-a3"}))
+def test_what_was_not_measured_says_so(name: str) -> None:
+    machine = load_hardware(name)
+    assert not machine.measured
+    fits = [f for v in machine.kernels.values() for f in v.values()] + list(machine.collectives.values())
+    assert fits
+    assert not any(f.measured for f in fits)
+    assert all(f.source.startswith("borrowed from") for f in fits)
+
+
+def test_a_variant_without_constants_takes_the_nearest_and_is_not_measured() -> None:
+    machine = load_hardware("h100")
+    assert machine.fit("gemm", "float8_e4m3fn@vllm").measured
+    assert machine.fit("gemm", "float8_e4m3fn@other") is machine.fit("gemm", "float8_e4m3fn")
+    other = machine.fit("gemm", "int8")
+    assert not other.measured
+    assert "taken for int8" in other.source
+    assumed = machine.fit("convolution")
+    assert not assumed.measured
+    assert assumed.source.startswith("assumed")
+
+
+def test_aliases_and_peaks() -> None:
+    assert load_hardware("H100_SXM") is not None
+    assert load_hardware("h100_sxm").name == "h100"
+    a3 = load_hardware("ascend-a3")
+    # its own rows reach 327 TFLOP/s in bf16 and 593 TOP/s in int8
+    assert a3.peak("bfloat16") == pytest.approx(353.9e6)
+    assert a3.peak("int8") == pytest.approx(752e6)
+    assert load_hardware("a100").peak("float8_e4m3fn") == load_hardware("a100").peak("bfloat16")
+    with pytest.raises(InputError, match="no peak is known for int3"):
+        a3.peak("int3")
+
+
+def test_a_users_own_file_works_the_same_way(tmp_path: Path) -> None:
+    data = raw("h100") | {"name": "mine", "borrow": ["b200"], "aliases": []}
+    del data["kernels"]["gemm"]
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    machine = load_hardware(str(tmp_path / "mine.json"))
+    assert machine.name == "mine"
+    assert machine.fit("gemm").constants == load_hardware("b200").fit("gemm").constants
+    assert not machine.fit("gemm").measured
+    assert machine.fit("sparse_attention").measured
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("memory"), "lacks 'memory'"),
+        (lambda d: d.update(format="x"), "not a hardware file"),
+        (lambda d: d["cores"].update(value="many"), "invalid literal"),
+        (lambda d: d.update(borrow=["h100"]), "borrows from itself"),
+        (lambda d: d.update(borrow=["abacus"]), "unknown hardware 'abacus'; known are a100"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, change: Any, message: str) -> None:
+    data = raw("h100")
+    change(data)
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    with pytest.raises(InputError, match=message):
+        read_hardware(tmp_path / "bad.json")
+
+
+def test_importing_needs_neither_numpy_nor_sympy() -> None:
+    code = (
+        "import sys, layoutcheck.cost.hardware, layoutcheck.cost.collectives, layoutcheck.cost.tables, "
+        "layoutcheck.cost.fit, layoutcheck.cost.compiled, layoutcheck.cost.kernels.grouped_gemm, "
+        "layoutcheck.cost.kernels.indexer, layoutcheck.cost.kernels.attention;"
+        "print(sorted({'numpy', 'scipy', 'sympy', 'torch'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# Collectives --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "sent"),
+    [
+        ("all_gather", 750),
+        ("reduce_scatter", 750),
+        ("all_reduce", 1500),
+        ("all_to_all", 750),
+        ("broadcast", 1000),
+    ],
+)
+def test_wire_bytes(op: str, sent: int) -> None:
+    assert collectives.wire_bytes(op, 1000, 4) == sent
+    assert collectives.work(op, 1000, 4).wire == sent
+    with pytest.raises(InputError, match="no collective is called 'all_talk'"):
+        collectives.time_us(load_hardware("h100"), "all_talk", 1000, 4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("op", collectives.COLLECTIVES)
+def test_large_messages_cost_their_bytes_and_one_rank_costs_nothing(name: str, op: str) -> None:
+    machine = load_hardware(name)
+    assert collectives.time_us(machine, op, 2**20, 1) == 0
+    for ranks in (2, 4, 8):
+        large = collectives.time_us(machine, op, 2**30, ranks)
+        least = collectives.wire_bytes(op, 2**30, ranks) / (1.6 * machine.tiers[0].bandwidth)
+        assert least < large < 20 * least
+        assert collectives.time_us(machine, op, 2**31, ranks) > 1.7 * large
+
+
+def test_beyond_a_node_the_network_between_nodes_is_added() -> None:
+    machine = load_hardware("h100")
+    inside = collectives.time_us(machine, "all_gather", 2**26, 8)
+    two = collectives.time_us(machine, "all_gather", 2**26, 16)
+    # every rank receives 7/8 of an eighth over its own port of 50 GB/s
+    assert two - inside == pytest.approx(10 + 2**26 / 8 / 2 / (0.7 * 50_000))
+    reduced = collectives.time_us(machine, "all_reduce", 2**26, 16)
+    assert reduced - collectives.time_us(machine, "all_reduce", 2**26, 8) == pytest.approx(2 * (two - inside))
+    with pytest.raises(InputError, match="12 ranks do not fill nodes of 8"):
+        collectives.time_us(machine, "all_gather", 1, 12)
+
+
+def test_a_protocol_switch_is_a_cliff() -> None:
+    machine = load_hardware("ascend-a3")
+    share = collectives.fit_of(machine, "all_gather").shape("limit", 0)
+    below = collectives.time_us(machine, "all_gather", 2 * share, 2)
+    above = collectives.time_us(machine, "all_gather", 2 * share + 2, 2)
+    assert above > 3 * below
+    sizes = np.array([2 * share, 2 * share + 2])
+    assert collectives.time_us(machine, "all_gather", sizes, 2) == pytest.approx([below, above])
+
+
+def test_rank_counts_between_measured_ones_take_the_next() -> None:
+    machine = load_hardware("ascend-a3")
+    six = collectives.time_us(machine, "all_to_all", 1024, 6)
+    assert six == pytest.approx(collectives.time_us(machine, "all_to_all", 1024, 8), rel=0.05)
+
+
+def test_an_all_reduce_is_at_most_its_two_steps() -> None:
+    for name in NAMES:
+        machine = load_hardware(name)
+        for size in (2**12, 2**20, 2**28):
+            found = collectives.cheaper_all_reduce_us(machine, size, 8)
+            both = sum(collectives.time_us(machine, op, size, 8) for op in ("reduce_scatter", "all_gather"))
+            assert found == min(both, collectives.time_us(machine, "all_reduce", size, 8))
+
+
+def test_overlap_hides_what_fits() -> None:
+    assert collectives.exposed_us(30.0, 20.0, overlapped=True) == 10.0
+    assert collectives.exposed_us(30.0, 40.0, overlapped=True) == 0
+    assert collectives.exposed_us(30.0, 40.0, overlapped=False) == 30.0
+
+
+def test_without_constants_it_is_latency_and_bytes() -> None:
+    machine = load_hardware("h100")
+    found = collectives.time_us(machine, "all_gather", 8_000_000, 8, fit=Fit({}, {}))
+    assert found == pytest.approx(7 * 2 + 7_000_000 / (0.7 * 450_000))
