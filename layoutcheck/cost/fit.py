@@ -62,11 +62,12 @@ def fit_constants(
     train: Any,
     parameters: Sequence[Parameter],
     prior: float = 0.02,
+    weights: Any = None,
 ) -> dict[str, float]:
     """Return the constants that bring ``predict(constants, rows)`` closest to the measured times.
 
-    Minimises a robust loss of the logarithm of predicted over measured, on the rows of ``train`` only;
-    ``prior`` pulls weakly to the starting values, which decides what the rows leave open.
+    Minimises a robust loss of the logarithm of predicted over measured, on the rows of ``train`` only. ``prior``
+    pulls weakly to the starting values, which decides what the rows leave open; ``weights`` multiply the errors.
 
     Raises:
         InputError: there are fewer rows to fit on than constants.
@@ -78,12 +79,13 @@ def fit_constants(
     if len(target) <= len(parameters):
         raise InputError(f"{len(target)} rows cannot fit {len(parameters)} constants")
     start = np.log([p.start for p in parameters])
+    weight = 1.0 if weights is None else np.asarray(weights, float)[train]
     low, high = (np.log([getattr(p, side) for p in parameters]) for side in ("low", "high"))
 
     def residual(logs: Any) -> Any:
         values = {p.name: float(v) for p, v in zip(parameters, np.exp(logs))}
         error = np.log(np.maximum(predict(values, train), 1e-9)) - target
-        return np.append(error, prior * (logs - start))
+        return np.append(weight * error, prior * (logs - start))
 
     best = least_squares(residual, start, loss="soft_l1", f_scale=0.05, bounds=(low, high))
     return {p.name: float(f"{v:.4g}") for p, v in zip(parameters, np.exp(best.x))}

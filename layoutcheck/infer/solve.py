@@ -107,6 +107,7 @@ class Solver:
                     continue
                 value = inputs[k][want.slot] if 0 <= want.slot < len(inputs[k]) else -1
                 cuts: list[Cut] | None = None
+                tracer.blind = False
                 if want.kind == "cut" and value >= 0:
                     cuts = tracer.cut(value, want.axis, want.inner, want.mesh_axes)
                 elif want.kind == "shard" and value >= 0:
@@ -119,6 +120,9 @@ class Solver:
                     )
                 if cuts and self._take(cuts):
                     learned = True
+                elif cuts is None and tracer.blind:
+                    # An op without a rule stands in the way: nothing can be said.
+                    continue
                 elif (want.issue is not None and cuts is None) or (want.issue is not None and not learned):
                     standing.append((k, key, want.issue))
         if self.ctx.mesh.rank is None:

@@ -13,7 +13,7 @@ from layoutcheck.infer.factor_rule import Matching, match
 from layoutcheck.infer.run import Runner, Typing, make_call, transform_of
 from layoutcheck.infer.states import is_zero
 from layoutcheck.layouts import Layout, extent_of
-from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END
+from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, UNKNOWN
 from layoutcheck.rules.types import Axis as LabelAxis
 from layoutcheck.rules.types import Variadic
 from layoutcheck.symbols import Size, divide_exact
@@ -43,6 +43,7 @@ class Tracer:
     typing: Typing
     adaptable: Any
     weights_only: bool = False
+    blind: bool = False
     steps: int = 0
 
     def _call(self, k: int) -> Call:
@@ -92,6 +93,7 @@ class Tracer:
         if kind in (REGION_BEGIN, REGION_END, REGION_COPY):
             return self._cut(p.inputs[k][0], axis, inner, mesh_axes, seen, found)
         if kind != CALL:
+            self.blind = self.blind or kind == UNKNOWN
             return False
         if not factors and self._is_elementwise(k):
             return self._cut_unit(k, of, axis, mesh_axes, seen, found)
@@ -180,6 +182,7 @@ class Tracer:
         if kind in (REGION_BEGIN, REGION_END):
             return None
         if kind != CALL:
+            self.blind = self.blind or kind == UNKNOWN
             return None
         instance = p.instances[p.op[k]]
         rule = instance.rule

@@ -219,7 +219,7 @@ def all_gather(call: Call) -> Result:
     if unbound:
         return call.result(_gather_full(call, slot, of, dim, group, unbound))
     out, problem = gather_onto(of, dim, group)
-    if problem == "dimension":
+    if problem == "dimension" and call.raw("dim") is not None:
         call.issue(
             "LC104",
             f"gathers along axis {dim}, but over {group.name} {{0}} is sharded along another axis",

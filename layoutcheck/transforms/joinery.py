@@ -98,7 +98,7 @@ def _full_pieces(dim_axes: list[Axis]) -> list[Axis] | None:
             pieces = equal_pieces((whole,), count, size)
             if pieces is None:
                 return None
-            axis = pieces[index]
+            axis = pieces[index][0]
             short = True
         out.append(axis)
     return out if short else None
@@ -113,14 +113,14 @@ def join(call: Call, parts: list[tuple[str, int, Layout]], dim: int) -> Layout:
     dtype = promote([of for _, _, of in parts])
     axes: list[Axis] = []
     along = [of.axes[dim] for _, _, of in parts]
-    unit = all(extent_of(a) == 1 and all(f.domain.kind != "pick" for f in a) for a in along)
+    alike = all(a == along[0] for a in along) and all(f.domain.kind != "pick" for f in along[0])
     front: Axis | None = None
     for i in range(rank):
         if i == dim:
             axes.append(())
             continue
         column = [of.axes[i] for _, _, of in parts]
-        if unit and len(parts) > 1:
+        if alike and len(parts) > 1 and front is None:
             shorts = _full_pieces(column)
             if shorts is not None:
                 call.issue(
@@ -142,8 +142,8 @@ def join(call: Call, parts: list[tuple[str, int, Layout]], dim: int) -> Layout:
         if len(call.issues) > before:
             best, bound = 0, dict(parts[0][2].bound_map)
         axes.append(column[best])
-    if front is not None and all(not a for a in along):
-        axes[dim] = front
+    if front is not None:
+        axes[dim] = front + along[0]
         return layout(dtype, tuple(axes), bound, partial)
     axes[dim], bound = _along(call, parts, dim, bound)
     return layout(dtype, tuple(axes), bound, partial)
@@ -288,6 +288,8 @@ def pad(call: Call) -> Result:
         if dim < 0 or isinstance(before, Layout) or isinstance(after, Layout) or (before == 0 and after == 0):
             continue
         out = _pad_axis(call, slot, out, dim, before, after)
+        if out.value is None:
+            out = replace(out, value=("padded",))
     return call.result(out)
 
 

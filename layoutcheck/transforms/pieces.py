@@ -6,6 +6,7 @@ from typing import Any
 
 from layoutcheck.domains import (
     Digit,
+    Domain,
     Factor,
     anything,
     factor,
@@ -199,7 +200,7 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
     asked = stop - start
     if known_le(total, start, bounds):
         return _empty(call, slot, of, dim, start, stop, asked)
-    share = rank_share(call, of, dim, start, asked)
+    share = None if _cuts_padding_off(of, dim, start, asked) else rank_share(call, of, dim, start, asked)
     if share is not None:
         return share
     if not known_le(stop, total, bounds):
@@ -228,6 +229,17 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
     if piece is not None:
         return replace(of, axes=(*of.axes[:dim], piece, *of.axes[dim + 1 :]))
     return with_axis(of, dim, (ranged(digit, start, length).whole,))
+
+
+def _cuts_padding_off(of: Layout, dim: int, start: Size, length: Size) -> bool:
+    """Whether a slice takes the tokens off their padding, where it could as well be a rank's share (one token, T == share).
+
+    What was padded just now is padded in order to be shared; what was gathered is cut back.
+    """
+    axis = of.axes[dim]
+    if len(axis) != 1 or not axis[0].is_whole or axis[0].domain.kind != "pad" or start != 0:
+        return False
+    return axis[0].domain.args[0].extent == length and of.value != ("padded",)
 
 
 def _concat_piece(digit: Factor, start: Size, length: Size) -> Axis | None:
@@ -416,16 +428,31 @@ def _split_equal(call: Call, slot: int, of: Layout, dim: int, count: int, each: 
         new_axis, bound = resized(of, dim, each)
         one = replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound)
         return [one] * count
-    pieces = equal_pieces(axis, count, each)
-    if pieces is None:
+    found = equal_pieces(axis, count, each)
+    if found is None:
         digit = axis_digit(axis)
         assert digit is not None
         return [with_axis(of, dim, (ranged(digit, each * i, each).whole,)) for i in range(count)]
-    return [with_axis(of, dim, piece) for piece in pieces]
+    outs = []
+    for piece, fixed in found:
+        # Other axes may hold digits of the same domain; they belong to this piece as well.
+        others = [_picked(a, fixed) for a in of.axes]
+        others[dim] = piece
+        outs.append(replace(of, axes=tuple(others), value=None))
+    return outs
 
 
-def equal_pieces(axis: Axis, count: int, each: Size) -> list[Axis] | None:
-    """`count` equal pieces of an axis, each remembering which digits of its domain are fixed; None where digits do not divide so."""
+Fixed = dict[Domain, tuple[Digit, ...]]
+
+
+def _picked(axis: Axis, fixed: Fixed) -> Axis:
+    return tuple(
+        factor(pick(f.domain, fixed[f.domain]), f.stride, f.extent) if f.domain in fixed else f for f in axis
+    )
+
+
+def equal_pieces(axis: Axis, count: int, each: Size) -> list[tuple[Axis, Fixed]] | None:
+    """`count` equal pieces of an axis, and which digits of which domain each fixes; None where digits do not divide so."""
     cuts: Cuts = {}
     parts = regroup(axis, [count, each], cuts)
     if parts is None:
@@ -438,19 +465,14 @@ def equal_pieces(axis: Axis, count: int, each: Size) -> list[Axis] | None:
         return None
     out = []
     for i in range(count):
-        fixed: dict[object, tuple[Digit, ...]] = {}
+        fixed: Fixed = {}
         left = i
         for f in reversed(front):
             n = f.extent
             assert isinstance(n, int)
             fixed[f.domain] = (*fixed.get(f.domain, ()), (f.stride, n, left % n))
             left //= n
-        out.append(
-            tuple(
-                factor(pick(f.domain, fixed[f.domain]), f.stride, f.extent) if f.domain in fixed else f
-                for f in rest
-            )
-        )
+        out.append((_picked(rest, fixed), fixed))
     return out
 
 
@@ -542,7 +564,7 @@ def _split_uneven(call: Call, slot: int, of: Layout, dim: int, size: Size) -> li
     pieces = equal_pieces((whole,), count, size)
     if pieces is None:
         return _split_sizes(call, slot, of, dim, [*[size] * (count - 1), last])
-    out = [with_axis(of, dim, piece) for piece in pieces[:-1]]
+    out = [with_axis(of, dim, piece) for piece, _ in pieces[:-1]]
     short = opaque("short piece", last, (whole, count, count - 1, size))
     out.append(with_axis(of, dim, (short.whole,)))
     return out
@@ -590,7 +612,7 @@ def unbind(call: Call) -> Result:
     pieces = equal_pieces(axis, count, 1)
     outs = []
     for i in range(count):
-        kept: Axis = pieces[i] if pieces is not None else ()
+        kept: Axis = pieces[i][0] if pieces is not None else ()
         rest = of.axes[:dim] + of.axes[dim + 1 :]
         if rest:
             at = min(dim, len(rest) - 1)

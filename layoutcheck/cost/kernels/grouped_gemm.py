@@ -22,7 +22,7 @@ from layoutcheck.cost.work import Work, bytes_of
 
 _COLUMNS = 64
 _ROWS = (16, 64, 128)
-_FULL_RATE_ROWS = 32  # a tile of fewer rows takes as long as one of this many
+_FULL_RATE_ROWS = 16  # a tile of fewer rows takes as long as one of this many
 
 
 def work(
