@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from layoutcheck._version import __version__
+from layoutcheck.cli.memory_cmd import memory_command
 from layoutcheck.cli.options import program_options
 
 GRAPHS = click.argument("graphs", nargs=-1, required=True, metavar="GRAPH...")
@@ -105,3 +106,6 @@ def convert(graph: str, output: str) -> int:
     from layoutcheck.cli.pages import convert_graph
 
     return convert_graph(graph, output)
+
+
+app.add_command(memory_command)
