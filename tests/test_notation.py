@@ -83,6 +83,7 @@ def test_further_lines_are_kept() -> None:
         "    outdtype dt -\n"
         "    into ids n\n"
         "    into out1 k\n"
+        "    part norm x\n"
         "    doc one line\n"
         "    doc and another -> more\n"
     )
@@ -96,6 +97,7 @@ def test_further_lines_are_kept() -> None:
     assert rule.outdtypes == ("dt", None)
     assert rule.outdtype == "dt"
     assert rule.into == {"ids": "n", "out1": "k"}
+    assert rule.part == ("norm", "x")
     assert rule.doc == "one line and another -> more"
 
 
@@ -126,7 +128,7 @@ MISTAKES = {
         "m.op(x)\n    elemwise\n",
         "f:2:5",
         "unknown keyword 'elemwise': a line has -> in it or begins with elementwise, code, then, linear, "
-        "additive, addend, weight, whole, mutates, scale, outdtype, into, doc",
+        "additive, addend, weight, whole, mutates, scale, outdtype, into, part, doc",
     ),
     "new label without a size": (
         "m.op(x)\n    x: t k -> t n\n",
@@ -268,6 +270,26 @@ MISTAKES = {
         "m.op(x, s)\n    elementwise\n    scale s x\n",
         "f:3:5",
         "a scale line reads `scale SCALE of VALUE`",
+    ),
+    "an unknown part": (
+        "m.op(x)\n    x: t -> t\n    part head\n",
+        "f:3:5",
+        "a part line reads `part WORD`, and WORD is one of norm, attention, indexer",
+    ),
+    "a part twice": (
+        "m.op(x)\n    x: t -> t\n    part norm\n    part norm\n",
+        "f:4:5",
+        "`part` stands twice in this stanza",
+    ),
+    "a part with names": (
+        "m.op(x)\n    x: t -> t\n    part indexer x\n",
+        "f:3:18",
+        "`part indexer` takes no names",
+    ),
+    "a part of no parameter": (
+        "m.op(x)\n    x: t -> t\n    part norm y\n",
+        "f:3:15",
+        "`part` names y, which is no parameter of m.op (it has x)",
     ),
     "into without a label": (
         "m.op(x)\n    x: t -> t\n    into x\n",

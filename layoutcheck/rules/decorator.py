@@ -26,6 +26,7 @@ def rule(
     mutates: Iterable[str] = (),
     scale: Mapping[str, str] | None = None,
     outdtype: str | Iterable[str] = (),
+    part: str | Iterable[str] = (),
     doc: str = "",
 ) -> Callable[[_Function], _Function]:
     """Register a rule for this process; as a plain call, or as a decorator of the op's function.
@@ -43,6 +44,7 @@ def rule(
         ("whole", whole),
         ("mutates", mutates),
         ("outdtype", outdtype),
+        ("part", part),
     ):
         words = [names] if isinstance(names, str) else list(names)
         if words:

@@ -18,10 +18,11 @@ from layoutcheck.rules.patterns import FactorRule, Segment, Token, parse_factor_
 from layoutcheck.rules.places import Mistake, Place
 from layoutcheck.rules.types import OperandPattern, OutputPattern, Param, Rule
 
-__all__ = ["DTYPES", "KEYWORDS", "parse"]
+__all__ = ["DTYPES", "KEYWORDS", "PARTS", "parse"]
 
 _NAME_LINES = ("linear", "additive", "addend", "weight", "whole", "mutates")
-KEYWORDS = ("elementwise", "code", "then", *_NAME_LINES, "scale", "outdtype", "into", "doc")
+KEYWORDS = ("elementwise", "code", "then", *_NAME_LINES, "scale", "outdtype", "into", "part", "doc")
+PARTS = ("norm", "attention", "indexer")
 DTYPES = frozenset(
     {
         *("bool", "uint8", "uint16", "uint32", "uint64", "int4", "int8", "int16", "int32", "int64"),
@@ -51,6 +52,7 @@ class _Body:
     scales: list[tuple[Token, Token]] = attrs.Factory(list)
     into: list[tuple[Token, Token]] = attrs.Factory(list)
     outdtypes: list[Token] = attrs.Factory(list)
+    part: list[Token] = attrs.Factory(list)
     doc: list[str] = attrs.Factory(list)
 
 
@@ -159,6 +161,8 @@ def _parse_body(lines: Sequence[Sequence[Segment]]) -> _Body:
             if len(words) != 3:
                 raise Mistake("an into line reads `into INDEX LABEL`", place)
             body.into.append((words[1], words[2]))
+        elif keyword == "part":
+            _part_line(body, words)
         else:
             known = ", ".join(KEYWORDS)
             raise Mistake(f"unknown keyword {keyword!r}: a line has -> in it or begins with {known}", place)
@@ -200,6 +204,17 @@ def _name_line(body: _Body, words: Sequence[Token]) -> None:
             if any(word[0] == other for other, _, _ in known):
                 raise Mistake(f"`{keyword}` names {word[0]} twice", word[1:])
             known.append(word)
+
+
+def _part_line(body: _Body, words: Sequence[Token]) -> None:
+    _, number, column = words[0]
+    if body.part:
+        raise Mistake("`part` stands twice in this stanza", (number, column))
+    if len(words) < 2 or words[1][0] not in PARTS:
+        raise Mistake(f"a part line reads `part WORD`, and WORD is one of {', '.join(PARTS)}", (number, column))
+    if len(words) > 2 and words[1][0] != "norm":
+        raise Mistake(f"`part {words[1][0]}` takes no names", words[2][1:])
+    body.part.extend(words[1:])
 
 
 def _rule(header: Header, body: _Body, where: str) -> Rule:
@@ -250,6 +265,7 @@ def _rule(header: Header, body: _Body, where: str) -> Rule:
         mutates=tuple(sets.get("mutates", ())),
         outdtypes=tuple(outdtypes),
         then=tuple(body.then),
+        part=tuple(w[0] if i == 0 else check(w, "`part`") for i, w in enumerate(body.part)),
         into=into,
         doc=" ".join(body.doc),
         source=f"{where}:{header.place[0]}",

@@ -52,6 +52,8 @@ def format_rule(rule: Rule) -> str:
     if rule.outdtypes:
         lines.append(" ".join(["outdtype", *(word or "-" for word in rule.outdtypes)]))
     lines.extend(f"into {index} {label}" for index, label in rule.into.items())
+    if rule.part:
+        lines.append(" ".join(["part", *rule.part]))
     if rule.doc:
         lines.append(f"doc {rule.doc}")
     return "\n    ".join(lines) + "\n"
