@@ -106,12 +106,10 @@ def percent(value: float) -> str:
 def row(name: str, found: dict[str, Errors], goal: float | None) -> str:
     """Return one line of the table."""
     model = found["model"]
-    verdict = (
-        ""
-        if goal is None
-        else f"{100 * goal:.0f} "
-        + ("met" if model.mean <= goal else f"missed by {100 * (model.mean - goal):.1f}")
-    )
+    verdict = ""
+    if goal is not None and model.rows:
+        missed = f"missed by {100 * (model.mean - goal):.1f}"
+        verdict = f"{100 * goal:.0f} {'met' if model.mean <= goal else missed}"
     cells = [percent(e.mean) for e in (model, found["plain"], found["fixed"])]
     return (
         f"{name:<58}{model.rows:>6}{cells[0]:>8}{percent(model.median):>8}{model.beyond_half:>5}"
@@ -140,7 +138,9 @@ def main(arguments: list[str]) -> int:
             continue
         item.train = split_by_site(item.sites, options.seed)
         try:
-            constants = fit_constants(item.predict, item.measured, item.train, item.parameters, item.prior)
+            constants = fit_constants(
+                item.predict, item.measured, item.train, item.parameters, item.prior, item.weights
+            )
         except InputError as error:
             print(f"{name:<58}  not fitted: {error}")
             continue

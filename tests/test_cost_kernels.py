@@ -37,7 +37,7 @@ FORMULAS: dict[str, Formula] = {
     "grouped skewed": lambda h, t, p: grouped_gemm.time_us(h, t, 7168, 2048, 8, 256, p, routing="skewed"),
     "sparse": lambda h, t, p: sparse_attention.time_us(h, 2, ceil_div(t, p), t, 64),
     "scores": lambda h, t, p: indexer.scores_us(h, p, t, 3 * t, dtype="int8"),
-    "topk": lambda h, t, p: indexer.topk_us(h, t, 4096 * p),
+    "topk": lambda h, t, p: indexer.topk_us(h, p, t, 2000 + t),
     "prefill": lambda h, t, p: attention.prefill_us(h, 2, t, 128, 32 * p, 8, 128),
     "window": lambda h, t, p: attention.prefill_us(h, 2, t, 128, 32 * p, 8, 128, window=256),
     "decode": lambda h, t, p: attention.decode_us(h, p, t, 64, 8, 128),
@@ -125,6 +125,15 @@ def test_scores_of_local_queries_are_cheaper_but_keys_are_all_read() -> None:
     assert side["scores"] == full
     cache = indexer.cache_side_us(machine, 4096, hidden=6144)
     assert sum(cache.values()) < side["scores"]
+
+
+def test_no_top_k_where_every_key_is_kept() -> None:
+    machine = load_hardware("h100")
+    assert indexer.topk_us(machine, 4, 1024, 1024) == 0
+    assert indexer.topk_us(machine, 4, 1024, 1025) > 0
+    # only the second half of these queries has more than 2048 keys before it
+    half = indexer.topk_us(machine, 4, 2048, 1024)
+    assert half < indexer.topk_us(machine, 4, 2048, 2048)
 
 
 def test_quantising_is_left_out_where_the_graph_has_it_as_an_op() -> None:

@@ -57,6 +57,7 @@ class Class:
     parts: dict[str, Any]
     goals: dict[str, str]
     prior: float = 0.02
+    weights: Any = None
     collective: bool = False
     train: Any = Factory(lambda: np.zeros(0, bool))
 

@@ -10,12 +10,13 @@ from layoutcheck.cost.fit import Parameter
 from layoutcheck.cost.hardware import Fit, load_hardware
 from layoutcheck.cost.kernels import gemm as product
 
-_TENSOR_CORES = {"knee": 4, "store": 0.5, "splits": 8, "split_cost": 5.0}
+_TENSOR_CORES = {"knee": 4, "store": 0.5, "splits": 8, "split_cost": 8.0}
 _CUBE = {
     "knee": 1,
     "streams": "weights",
     "splits": 1,
-    "tiles": [[128, 128], [128, 256], [256, 128], [64, 256], [256, 64], [64, 128]],
+    "cache": 8 * 2**20,
+    "tiles": [[16, 128], [32, 128], [64, 128], [128, 128]],
 }
 _QUANTISE = Parameter("quantise", 1.0, 0.01, 20.0)
 _PROLOGUE = Parameter("prologue", 1.0, 0.05, 10.0)
@@ -79,7 +80,7 @@ def gemm(rows: Rows) -> Iterator[Class]:
             sites=list(zip(n, k)),
             site_name="(n, k)",
             predict=predict,
-            parameters=[share("compute", 0.8), share("memory", 0.8, 2.0), LAUNCH, fourth],
+            parameters=[share("compute", 0.8), share("memory", 0.8, 4.0), LAUNCH, fourth],
             structure=structure,
             flops=todo.flops,
             bytes=size * (m * k + n * k) + 2 * m * n,

@@ -15,7 +15,7 @@ from layoutcheck.cost.kernels import indexer, sparse_attention
 
 def sparse(rows: Rows) -> Iterator[Class]:
     """Yield the sparse-attention, indexer-scores and top-k kernels."""
-    for (op, machine), part in group(rows, "op", "hardware").items():
+    for (op, machine, scores), part in group(rows, "op", "hardware", "score_mode").items():
         hardware = load_hardware(HARDWARE[machine])
         sequences, new, cached, heads = (column(part, x) for x in ("batch_size", "isl", "step", "num_heads"))
         keys = cached + (new + 1) / 2
@@ -23,12 +23,14 @@ def sparse(rows: Rows) -> Iterator[Class]:
         if "topk" in op:
             todo = (0 * queries, 4 * queries * keys)
             spec = (
-                "indexer_topk/float32",
-                [share("memory", 0.5, 3.0), LAUNCH, Parameter("row", 1, 0.01, 50)],
+                "indexer_topk/float32" + ("_ties" if scores == "flat" else ""),
+                [share("memory", 0.3, 3.0), LAUNCH, Parameter("row", 1, 0.01, 50)],
             )
 
-            def predict(c: Mapping[str, float], s: Any, *, a: Any = (hardware, queries, keys)) -> Any:
-                return indexer.topk_us(a[0], a[1][s], a[2][s], fit=Fit(c))
+            def predict(
+                c: Mapping[str, float], s: Any, *, a: Any = (hardware, sequences, new, cached)
+            ) -> Any:
+                return indexer.topk_us(a[0], *(x[s] for x in a[1:]), fit=Fit(c))
 
         elif "mqa_logits" in op:
             work = indexer.scores_work(sequences, new, cached)

@@ -75,7 +75,7 @@ def fit_constants(
     import numpy as np
     from scipy.optimize import least_squares
 
-    target = np.log(np.asarray(measured, float)[train])
+    target = np.asarray(measured, float)[train]
     if len(target) <= len(parameters):
         raise InputError(f"{len(target)} rows cannot fit {len(parameters)} constants")
     start = np.log([p.start for p in parameters])
@@ -84,7 +84,7 @@ def fit_constants(
 
     def residual(logs: Any) -> Any:
         values = {p.name: float(v) for p, v in zip(parameters, np.exp(logs))}
-        error = np.log(np.maximum(predict(values, train), 1e-9)) - target
+        error = np.maximum(predict(values, train), 1e-9) / target - 1
         return np.append(weight * error, prior * (logs - start))
 
     best = least_squares(residual, start, loss="soft_l1", f_scale=0.05, bounds=(low, high))

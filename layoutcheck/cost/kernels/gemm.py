@@ -24,7 +24,7 @@ from layoutcheck.cost.algebra import Num, ceil_div, floor_div, maximum, minimum,
 from layoutcheck.cost.hardware import Fit, Hardware
 from layoutcheck.cost.work import Work, bytes_of
 
-TILES = ((64, 64), (128, 64), (128, 128), (128, 256), (256, 128))
+TILES = ((64, 64), (128, 64), (128, 128), (128, 256))
 _PARTIAL_SUM_RATE = 15e6  # bytes a us at which split results are added up in cache
 _STRIDE = 32768
 
@@ -70,7 +70,9 @@ def time_us(
     rate = hardware.peak(dtype) * fit.get("compute", 0.7) / hardware.cores
     knee = int(fit.shape("knee", 4))
     if fit.shape("streams", "all") == "weights":
-        memory = weight * (1 + fit.get("stride", 0.0) * k * bits / 8 / _STRIDE) / bandwidth
+        streamed = weight * (1 + fit.get("stride", 0.0) * k * bits / 8 / _STRIDE) / bandwidth
+        # what exceeds the cache is read no faster than the memory gives it
+        memory = maximum(streamed, (weight - float(fit.shape("cache", 0))) / hardware.bandwidth)
     else:
         memory = (m * k * bits / 8 + weight + out) / bandwidth
     time = smooth_max(_compute(hardware, fit, m, n, k, rate, out_bytes), memory, knee) + fit.get(

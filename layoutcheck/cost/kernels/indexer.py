@@ -10,13 +10,13 @@ It falls in two sides, which may run on different tokens:
 Queries of different sequences in one block walk over the keys of each. Constants: ``compute``, ``launch``,
 ``block`` (us a block).
 
-*Top-k* (:func:`topk_us`): a core takes a query's scores and reads them. Constants: ``memory``, ``launch``,
-``row`` (us a wave).
+*Top-k* (:func:`topk_us`): a core takes a query's scores and reads them. Constants: ``memory``, ``launch``, ``row``
+(us a wave). Equal scores cost up to three times as much (the variant ``float32_ties``).
 """
 
 from __future__ import annotations
 
-from layoutcheck.cost.algebra import Num, ceil_div, maximum, minimum
+from layoutcheck.cost.algebra import Num, ceil_div, maximum, minimum, where
 from layoutcheck.cost.hardware import Fit, Hardware
 from layoutcheck.cost.kernels import elementwise, gemm
 from layoutcheck.cost.work import Work
@@ -63,12 +63,20 @@ def scores_us(
     return fit.get("launch", 5.0) + waves * (walk + fit.get("block", 0.0))
 
 
-def topk_us(hardware: Hardware, queries: Num, keys: Num, *, fit: Fit | None = None) -> Num:
-    """Return the microseconds of choosing the best of ``keys`` float32 scores for each of ``queries``."""
+def topk_us(
+    hardware: Hardware, sequences: Num, new: Num, cached: Num, topk: Num = 2048, *, fit: Fit | None = None
+) -> Num:
+    """Return the microseconds of choosing every query's best ``topk`` of its float32 scores.
+
+    A query with no more keys than ``topk`` keeps all of them, and costs nothing.
+    """
     fit = fit or hardware.fit("indexer_topk", "float32")
     share = hardware.bandwidth * fit.get("memory", 0.6) / hardware.cores
-    waves = ceil_div(queries, hardware.cores)
-    return fit.get("launch", 5.0) + waves * (keys * 4 / share + fit.get("row", 1.0))
+    choosing = new - minimum(new, maximum(0, topk - cached))
+    keys = (maximum(cached, topk) + cached + new + 1) / 2  # mean over the queries that choose
+    waves = ceil_div(sequences * choosing, hardware.cores)
+    launch = where(cached + new, topk, 0, fit.get("launch", 5.0))
+    return launch + waves * (keys * 4 / share + fit.get("row", 1.0))
 
 
 def query_side_us(
@@ -81,6 +89,7 @@ def query_side_us(
     q_rank: Num,
     heads: int = 32,
     dim: Num = 128,
+    topk: Num = 2048,
     linear_dtype: str = "bfloat16",
     score_dtype: str = "float8_e4m3fn",
 ) -> dict[str, Num]:
@@ -91,7 +100,7 @@ def query_side_us(
         "weights": gemm.time_us(hardware, tokens, heads, hidden, "bfloat16"),
         "quantise": elementwise.quantise_us(hardware, tokens * heads * dim),
         "scores": scores_us(hardware, sequences, new, cached, heads, dim, score_dtype),
-        "topk": topk_us(hardware, tokens, cached + (new + 1) / 2),
+        "topk": topk_us(hardware, sequences, new, cached, topk),
     }
 
 
