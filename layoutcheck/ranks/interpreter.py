@@ -1,0 +1,176 @@
+"""Runs graphs on p ranks in lockstep, in one process.
+
+Every rank is a coroutine over its graph's nodes; it stops where it communicates and goes on once all ranks of the group have come to the same exchange. Graphs of
+two ranks need not be isomorphic (one pads, the other does not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from layoutcheck.errors import InputError
+from layoutcheck.graph import DictArg, DtypeArg, Graph, Node, Other, Ref
+from layoutcheck.ranks.reference.collectives import exchange
+from layoutcheck.ranks.reference.registry import Exchange, find, real_dtype
+from layoutcheck.symbols import Expr, evaluate, free_symbols
+
+Tensor = torch.Tensor
+Members = Callable[[int, Any], Sequence[int]]
+Watch = Callable[[int, Node, Any], None]
+
+
+class RankError(RuntimeError):
+    """A rank cannot go on: shapes do not fit, an op has no definition, or ranks wait for each other. `node` is where."""
+
+    def __init__(self, message: str, node: str = "", rank: int | None = None) -> None:
+        super().__init__(message)
+        self.node, self.rank = node, rank
+
+    def __str__(self) -> str:
+        where = f"{self.node} on rank {self.rank}: " if self.node else ""
+        return where + super().__str__()
+
+
+@attrs.define
+class Run:
+    """One rank's values by node name, and its outputs."""
+
+    values: dict[str, Any]
+    outputs: list[Any]
+
+
+def missing(graph: Graph) -> list[str]:
+    """Targets of a graph that cannot be run."""
+    found = {n.target for n in graph.nodes if n.op == "call_function" and find(n.target) is None}
+    return sorted(found)
+
+
+def argument(arg: Any, values: Mapping[str, Any], symbols: Mapping[str, int]) -> Any:
+    """An argument with values in the place of references, sizes as ints and torch's dtypes."""
+    if isinstance(arg, Ref):
+        return values[arg.name]
+    if isinstance(arg, Expr):
+        if free_symbols(arg) - set(symbols):
+            raise RankError(f"the size {arg} has no value")
+        return evaluate(arg, symbols)
+    if isinstance(arg, (tuple, list)):
+        return [argument(a, values, symbols) for a in arg]
+    if isinstance(arg, DtypeArg):
+        return real_dtype(arg.name)
+    if isinstance(arg, DictArg):
+        return {k: argument(v, values, symbols) for k, v in arg.items}
+    if isinstance(arg, Other):
+        return None
+    return arg
+
+
+def _rank(
+    graph: Graph, inputs: Mapping[str, Any], symbols: Mapping[str, int], rank: int, watch: Watch | None
+) -> Generator[Exchange, Any, Run]:
+    values: dict[str, Any] = {}
+    outputs: list[Any] = []
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            if node.name not in inputs:
+                raise RankError("the input has no value", node.name, rank)
+            values[node.name] = inputs[node.name]
+        elif node.op == "output":
+            given = argument(node.args, values, symbols)
+            flat = given[0] if len(given) == 1 and isinstance(given[0], list) else given
+            outputs = list(flat)
+        else:
+            function = find(node.target)
+            if function is None:
+                raise RankError(f"{node.target} has no definition", node.name, rank)
+            try:
+                args = argument(node.args, values, symbols)
+                kwargs = {k: argument(v, values, symbols) for k, v in node.kwargs.items()}
+                result = function(*args, **kwargs)
+                if isinstance(result, Generator):
+                    result = yield from result
+            except RankError as error:
+                raise RankError(str(error.args[0]), node.name, rank) from None
+            except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AssertionError) as error:
+                raise RankError(str(error).split("\n")[0], node.name, rank) from error
+            values[node.name] = result
+            if watch is not None:
+                watch(rank, node, result)
+    return Run(values, outputs)
+
+
+def run(
+    graphs: Sequence[Graph],
+    inputs: Sequence[Mapping[str, Any]],
+    members: Members,
+    *,
+    symbols: Mapping[str, int] | None = None,
+    watch: Watch | None = None,
+) -> list[Run]:
+    """Run graph r on rank r.
+
+    Args:
+        inputs: per rank, values of placeholders and constants by node name.
+        members: `members(rank, group)` are the ranks of a group that a call names (a list of ranks or a name), in order.
+        symbols: values of symbolic sizes.
+        watch: called with each rank, node and result.
+
+    Raises:
+        RankError: shapes do not fit, an op has no definition, or an exchange is not met by all ranks of its group.
+    """
+    with torch.no_grad():
+        ranks = [_rank(g, x, symbols or {}, r, watch) for r, (g, x) in enumerate(zip(graphs, inputs))]
+        done: dict[int, Run] = {}
+        waiting: dict[int, tuple[Exchange, list[int]]] = {}
+        ready: dict[int, Any] = dict.fromkeys(range(len(ranks)))
+        while len(done) < len(ranks):
+            for r, sent in list(ready.items()):
+                try:
+                    asked = ranks[r].send(sent)
+                    waiting[r] = (asked, list(members(r, asked.group)))
+                except StopIteration as end:
+                    done[r] = end.value
+            ready = _meet(waiting)
+            for r in ready:
+                del waiting[r]
+            if not ready and len(done) < len(ranks):
+                raise RankError(f"ranks {sorted(waiting)} wait for exchanges that others do not join")
+    return [done[r] for r in range(len(ranks))]
+
+
+def _meet(waiting: Mapping[int, tuple[Exchange, list[int]]]) -> dict[int, Any]:
+    """Results for all ranks whose whole group has come to one exchange."""
+    out: dict[int, Any] = {}
+    for r, (asked, group) in waiting.items():
+        if r in out:
+            continue
+        if r not in group:
+            raise RankError(f"rank {r} takes part in a group {group} that it is not in")
+        if not all(q in waiting and waiting[q][1] == group and waiting[q][0].kind == asked.kind for q in group):
+            continue
+        requests = [waiting[q][0] for q in group]
+        for me, q in enumerate(group):
+            try:
+                out[q] = exchange(requests, me)
+            except RuntimeError as error:
+                raise RankError(str(error).split("\n")[0]) from error
+    return out
+
+
+def named_groups(graphs: Sequence[Graph]) -> Members:
+    """Groups as the graphs themselves give them: rank lists in calls, names in `config["groups"]`; one unknown name stands for all ranks."""
+
+    def members(rank: int, group: Any) -> Sequence[int]:
+        if isinstance(group, (list, tuple)):
+            return [int(r) for r in group]
+        known = graphs[rank].config.get("groups", {})
+        if group in known:
+            return list(known[group])
+        if known:
+            raise InputError(f"there is no group {group!r}", "group")
+        return range(len(graphs))
+
+    return members
