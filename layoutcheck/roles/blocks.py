@@ -1,0 +1,175 @@
+"""What a branch of the residual stream is: attention, a mixture of experts, a dense MLP; and the roles inside it."""
+
+from __future__ import annotations
+
+from layoutcheck.roles.flow import Flow, sum_of
+from layoutcheck.roles.model import Block, Norm
+from layoutcheck.roles.stream import Branch
+
+Calls = set[int]
+
+
+def classify(flow: Flow, branch: Branch, norms: dict[int, list[Norm]], roles: dict[int, str]) -> Block:
+    """The block of a branch; the roles of its calls are put into `roles`."""
+    calls = {flow.maker[v] for v in branch.values}
+    norm = next(
+        (n for n in norms.get(branch.root, ()) if n.output in branch.values or n.calls[-1] in calls), None
+    )
+    if norm is not None:
+        calls -= set(norm.calls)
+    entry = norm.outputs if norm is not None else (branch.root,)
+    block = Block("dense", branch.root, norm, entry, frozenset(calls), branch.join)
+    data = {v for v in flow.back((branch.join.branch,), data=True, stop=(branch.root,)) if v in branch.values}
+    core = _core(flow, branch, {flow.maker[v] for v in data} & calls)
+    if core:
+        block.kind, block.core = "attention", tuple(sorted(core))
+        _attention(flow, branch, block, {flow.maker[v] for v in data} & calls, roles)
+    else:
+        picks = [c for c in sorted(calls) if _picks(flow, c)]
+        if picks:
+            block.kind, block.picks = "moe", tuple(picks)
+            _experts(flow, branch, block, roles)
+        else:
+            _dense(flow, block, roles)
+    if norm is not None:
+        role = "norm.input" if block.kind == "attention" else "norm.post_attention"
+        for c in norm.calls:
+            roles[c] = role
+    return block
+
+
+def _picks(flow: Flow, call: int) -> bool:
+    """Whether a call chooses: positions or experts by a score, given as integers that something reads."""
+    fact = flow.fact(call)
+    if fact is None or not fact.chooses or not flow.data_inputs(call):
+        return False
+    return any(flow.readers.get(v) for v in _picked(flow, call))
+
+
+def _picked(flow: Flow, call: int) -> list[int]:
+    p = flow.program
+    outs = range(p.first[call], p.first[call] + p.outs[call])
+    return [v for v in outs if flow.is_index(v)]
+
+
+def _core(flow: Flow, branch: Branch, data_calls: Calls) -> Calls:
+    """The calls from the first to the last that brings tokens together: fused attention, or products of activations."""
+    heart = {c for c in data_calls if _attends(flow, c) or flow.is_product_of_activations(c)}
+    if len(heart) < 2:
+        return heart
+    values = [v for v in branch.values if flow.maker[v] in heart]
+    last = max(heart)
+    behind = flow.back([v for v in values if flow.maker[v] == last], above=min(heart) - 1, data=True)
+    ahead = flow.ahead([v for v in values if flow.maker[v] in heart], set(branch.values))
+    between = {flow.maker[v] for v in behind & ahead if flow.maker[v] in data_calls}
+    return heart | between
+
+
+def _attends(flow: Flow, call: int) -> bool:
+    fact = flow.fact(call)
+    if fact is None or fact.indexer:
+        return False
+    if fact.attention:
+        return True
+    p = flow.program
+    first = p.first[call]
+    return bool(fact.whole) and p.outs[call] > 0 and flow.layout(first) is not None and not flow.is_index(first)
+
+
+def _attention(flow: Flow, branch: Branch, block: Block, data_calls: Calls, roles: dict[int, str]) -> None:
+    p = flow.program
+    last = block.core[-1]
+    ends = range(p.first[last], p.first[last] + p.outs[last])
+    after = {flow.maker[v] for v in flow.ahead(ends, set(branch.values))} & data_calls
+    products = [c for c in sorted(after) if flow.is_weight_product(c)]
+    roots = {flow.root(v) for v in block.entry}
+    for c in sorted(block.calls):
+        if flow.is_weight_product(c) and c not in after and _reads(flow, c, roots):
+            roles[c] = "attention.input"
+    for c in sorted(block.calls):
+        if _picks(flow, c) or _is_indexer(flow, c):
+            behind = flow.back(p.inputs[c], above=flow.maker[branch.root], stop=(branch.root, *block.entry))
+            scoring = {flow.maker[v] for v in behind if v in branch.values} & block.calls
+            if not _is_indexer(flow, c) and not any(_scores(flow, s) for s in scoring):
+                continue
+            reached = {flow.maker[v] for v in flow.ahead(_picked(flow, c), set(branch.values))}
+            if not reached & set(block.core):
+                continue
+            block.sparse = True
+            block.picks = (*block.picks, c)
+            for s in scoring - data_calls:
+                if not _passes(flow, s):
+                    roles[s] = "attention.indexer"
+            roles[c] = "attention.indexer"
+    for c in block.core:
+        roles[c] = "attention.core"
+    if products:
+        roles[products[-1]] = "o_proj"
+
+
+def _is_indexer(flow: Flow, call: int) -> bool:
+    fact = flow.fact(call)
+    return fact is not None and fact.indexer
+
+
+def _scores(flow: Flow, call: int) -> bool:
+    """Whether a call is a product of queries with keys."""
+    return flow.is_product_of_activations(call) or _is_indexer(flow, call)
+
+
+def _passes(flow: Flow, call: int) -> bool:
+    fact = flow.fact(call)
+    return fact is None or fact.carries
+
+
+def _reads(flow: Flow, call: int, roots: set[int]) -> bool:
+    return any(flow.root(v) in roots for v in flow.data_inputs(call) if flow.kinds[v] == "A")
+
+
+def _experts(flow: Flow, branch: Branch, block: Block, roles: dict[int, str]) -> None:
+    p = flow.program
+    values = set(branch.values)
+    outputs = [v for c in block.picks for v in range(p.first[c], p.first[c] + p.outs[c])]
+    chosen = flow.ahead(outputs, values)
+    scored = flow.back([v for c in block.picks for v in p.inputs[c]], above=flow.maker[branch.root] - 1)
+    gating = {flow.maker[v] for v in scored & values} & block.calls
+    rest = values - chosen - scored - set(outputs)
+    products = {v for v in rest if flow.is_weight_product(flow.maker[v])}
+    shared = (flow.ahead(products, rest) | products) if products else set()
+    block.merge = _merge(flow, block, chosen, shared)
+    late = set()
+    if block.merge is not None:
+        ends = range(p.first[block.merge], p.first[block.merge] + p.outs[block.merge])
+        late = {flow.maker[v] for v in flow.ahead(ends, values)} | {block.merge}
+    gates = [c for c in sorted(gating) if flow.is_weight_product(c)]
+    if gates:
+        after = {
+            flow.maker[v] for v in flow.ahead([v for v in scored if flow.maker[v] in gates], scored & values)
+        }
+        for c in (after & gating) | set(gates):
+            if c not in block.picks and (c in gates or not _passes(flow, c)):
+                roles[c] = "moe.gate"
+    for c in {flow.maker[v] for v in chosen} & block.calls - late - gating:
+        roles[c] = "moe.routed"
+    for c in {flow.maker[v] for v in shared} & block.calls - late:
+        roles[c] = "moe.shared"
+    for c in block.picks:
+        roles[c] = "moe.topk"
+
+
+def _merge(flow: Flow, block: Block, chosen: set[int], shared: set[int]) -> int | None:
+    """The sum of the routed and the shared branch."""
+    for c in sorted(block.calls):
+        summed = sum_of(flow, c)
+        if summed is not None and c != block.join.call:
+            a, b, _ = summed
+            if (a in chosen and b in shared) or (b in chosen and a in shared):
+                return c
+    return None
+
+
+def _dense(flow: Flow, block: Block, roles: dict[int, str]) -> None:
+    products = [c for c in sorted(block.calls) if flow.is_weight_product(c)]
+    for c in sorted(block.calls):
+        if products and products[0] <= c <= products[-1] and (c in products or not _passes(flow, c)):
+            roles[c] = "mlp.dense"

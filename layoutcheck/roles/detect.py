@@ -1,0 +1,146 @@
+"""Roles of a whole program: stream, branches, layers, and what stands before and behind them."""
+
+from __future__ import annotations
+
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.layouts import Layout
+from layoutcheck.program import OUTPUT, REGION_COPY
+from layoutcheck.roles.blocks import classify
+from layoutcheck.roles.flow import Flow, build_flow
+from layoutcheck.roles.model import Block, Layer, Norm, Roles
+from layoutcheck.roles.norms import find_norms
+from layoutcheck.roles.stream import find_branches
+
+
+def find_roles(analysis: Analysis) -> Roles:
+    """The decoder's structure, found from dataflow and from what rules say of ops; names play no part.
+
+    A graph without a residual stream has no layers and hardly any roles; that is no error.
+    """
+    flow = build_flow(analysis)
+    norms = find_norms(flow)
+    by_source: dict[int, list[Norm]] = {}
+    for norm in norms:
+        by_source.setdefault(flow.root(norm.source), []).append(norm)
+    roles: dict[int, str] = {}
+    values: dict[int, str] = {}
+    blocks: list[Block] = []
+    fused = {c for norm in norms for c in norm.calls if norm.addends}
+    for branch in find_branches(flow):
+        block = classify(flow, branch, by_source, roles)
+        blocks.append(block)
+        values[block.join.total] = "residual"
+        if block.join.call not in fused:
+            roles[block.join.call] = "residual"
+    totals = {block.join.total for block in blocks}
+    starts = tuple(dict.fromkeys(block.root for block in blocks if block.root not in totals))
+    inside = {c for block in blocks for c in block.calls}
+    final, heads = _ends(flow, norms, totals, inside, set(starts), blocks)
+    if final is not None:
+        for c in final.calls:
+            roles[c] = "norm.final"
+    for c in heads:
+        roles[c] = "lm_head"
+    embeddings = _embeddings(flow, starts, totals, inside)
+    for c in embeddings:
+        roles.setdefault(c, "embedding")
+    layers = _layers(analysis, blocks)
+    return Roles(roles, values, layers, tuple(norms), final, heads, embeddings, starts)
+
+
+def _layers(analysis: Analysis, blocks: list[Block]) -> tuple[Layer, ...]:
+    """A layer begins with each attention block; blocks before the first one are a layer of their own."""
+    groups: list[list[Block]] = []
+    for block in blocks:
+        if block.kind == "attention" or not groups:
+            groups.append([])
+        groups[-1].append(block)
+    layers = []
+    repeats = _repeats(analysis)
+    for i, group in enumerate(groups):
+        firsts = [min(b.norm.calls) if b.norm is not None else min(b.calls) for b in group]
+        begin, end = min(firsts), max(b.join.call for b in group)
+        times = next((n for low, high, n in repeats if low <= begin <= high), 1)
+        layers.append(Layer(i, begin, end, tuple(group), times))
+    return tuple(layers)
+
+
+def _repeats(analysis: Analysis) -> list[tuple[int, int, int]]:
+    p = analysis.program
+    counts: dict[object, int] = {}
+    for k, kind in enumerate(p.kind):
+        if kind == REGION_COPY:
+            mark = p.instances[p.op[k]].params.get("id")
+            counts[mark] = counts.get(mark, 0) + 1
+    found = []
+    for mark, region in analysis.solution.typing.regions.items():
+        found.append((region[0], region[1], 1 + counts.get(mark, 0)))
+    return found
+
+
+def _ends(
+    flow: Flow,
+    norms: list[Norm],
+    totals: set[int],
+    inside: set[int],
+    starts: set[int],
+    blocks: list[Block],
+) -> tuple[Norm | None, tuple[int, ...]]:
+    """The last norm and the products behind it that give logits.
+
+    A product that starts a stream of its own (a later block's input) is none of them.
+    """
+    p = flow.program
+    used = {block.norm.calls for block in blocks if block.norm is not None}
+    left = [n for n in norms if flow.root(n.source) in totals and n.calls not in used]
+    left = [n for n in left if not set(n.calls) & inside]
+    sources = {block.root for block in blocks}
+    open_ends = totals - sources
+    normed = {n.output: n for n in left}
+    final: Norm | None = None
+    heads = []
+    for k in range(len(p.kind)):
+        if k in inside or not flow.is_weight_product(k) or p.first[k] in starts:
+            continue
+        for v in flow.data_inputs(k):
+            root = _row_root(flow, v)
+            if root in normed:
+                final = normed[root]
+                heads.append(k)
+            elif root in open_ends:
+                heads.append(k)
+    if final is None:
+        outputs = {flow.root(v) for k, kind in enumerate(p.kind) if kind == OUTPUT for v in p.inputs[k]}
+        final = next((n for n in reversed(left) if n.output in outputs), None)
+    return final, tuple(heads)
+
+
+def _row_root(flow: Flow, value: int) -> int:
+    """The root of a value, also back over picking rows of it."""
+    while True:
+        root = flow.root(value)
+        if root >= flow.program.n_values:
+            return root
+        call = flow.maker[root]
+        fact = flow.fact(call)
+        if fact is None or not fact.picks_rows:
+            return root
+        data = [v for v in flow.data_inputs(call) if flow.kinds[v] == "A"]
+        if len(data) != 1:
+            return root
+        value = data[0]
+
+
+def _embeddings(flow: Flow, starts: tuple[int, ...], totals: set[int], inside: set[int]) -> tuple[int, ...]:
+    """Lookups of a table by ids that the stream starts from."""
+    found = []
+    behind = flow.back(starts, data=True, stop=totals)
+    for call in sorted({flow.maker[v] for v in behind}):
+        fact = flow.fact(call)
+        if fact is None or not fact.looks_up or call in inside:
+            continue
+        kinds = {flow.kinds[v] for v in flow.program.inputs[call]}
+        of = flow.layout(flow.program.first[call])
+        if "W" in kinds and "I" in kinds and isinstance(of, Layout):
+            found.append(call)
+    return tuple(found)

@@ -1,0 +1,72 @@
+"""The residual stream: where branches leave it and where they are added back.
+
+A join adds two values of which one, up to views, casts and collectives, is an ancestor of the other, with a product with
+a weight in between. Nothing else in a decoder looks so: rotary embedding, gates and biases have no common root or no
+weight on the way. The search for a branch never goes beyond an earlier join, so a mask that all layers read joins nothing.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from layoutcheck.roles.flow import Flow, sum_of
+from layoutcheck.roles.model import Join
+
+
+@attrs.frozen
+class Branch:
+    """What lies between the stream's value `root` and the branch's end: values that depend on one and lead to the other."""
+
+    root: int
+    values: frozenset[int]
+    join: Join
+
+
+def find_branches(flow: Flow) -> list[Branch]:
+    """All branches of the residual stream, in order of their joins."""
+    p = flow.program
+    found: list[Branch] = []
+    origin: dict[int, int] = {}
+    for k in range(len(p.kind)):
+        summed = sum_of(flow, k)
+        if summed is None:
+            continue
+        a, b, total = summed
+        branch = (
+            _branch(flow, k, a, b, total, origin)
+            or _branch(flow, k, b, a, total, origin)
+            or _parallel(flow, k, a, b, total, origin)
+            or _parallel(flow, k, b, a, total, origin)
+        )
+        if branch is not None:
+            found.append(branch)
+            origin[total] = branch.root
+    return found
+
+
+def _branch(
+    flow: Flow, k: int, stream: int, end: int, total: int, origin: dict[int, int], root: int | None = None
+) -> Branch | None:
+    source = flow.root(stream) if root is None else root
+    start = flow.maker[source]
+    if flow.maker[flow.root(end)] <= start or flow.kinds[source] != "A":
+        return None
+    walls = [s for s in origin if s != source]
+    behind = flow.back((end,), above=start - 1, stop=walls)
+    if source not in behind:
+        return None
+    values = flow.ahead((source,), behind)
+    if end not in values:
+        return None
+    calls = {flow.maker[v] for v in values}
+    if not any(flow.is_weight_product(c) for c in calls):
+        return None
+    return Branch(source, frozenset(values), Join(k, stream, end, total))
+
+
+def _parallel(flow: Flow, k: int, stream: int, end: int, total: int, origin: dict[int, int]) -> Branch | None:
+    """A branch that leaves the stream before an earlier branch was added (attention and MLP side by side)."""
+    source = flow.root(stream)
+    if source not in origin:
+        return None
+    return _branch(flow, k, stream, end, total, origin, origin[source])
