@@ -16,14 +16,19 @@ from dataclasses import dataclass, field
 
 from layoutcheck.errors import InputError
 from layoutcheck.memory.formula import evaluate
+from layoutcheck.symbols import Size
+from layoutcheck.symbols import evaluate as evaluate_size
+
+Bytes = Size | str
+"""A number of bytes, a size over symbols, or a formula as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One value: its bytes (an integer or a formula), first and last step of use, the value it views."""
+    """One value: its bytes, first and last step of use, the value it views."""
 
     name: str
-    bytes: int | str
+    bytes: Bytes
     first: int
     last: int
     alias_of: str | None = None
@@ -83,43 +88,79 @@ def liveness_peak(
     Raises:
         InputError: an interval ends before it begins, views an unknown value, or lies outside the steps.
     """
-    return _level(list(intervals), list(regions), symbols or {}, steps, "program")
+    return _Sweep(symbols or {}).level(list(intervals), list(regions), steps, "program")
 
 
-def _level(
-    intervals: list[Interval],
-    regions: list[Region],
-    symbols: Mapping[str, int],
-    steps: int | None,
-    where: str,
-) -> Peak:
-    resolved = _resolve(intervals, symbols, where)
+class _Sweep:
+    """Peaks of levels. Bodies that are the same objects are swept once, and so is each size evaluated once."""
+
+    def __init__(self, symbols: Mapping[str, int]) -> None:
+        self.symbols = symbols
+        self.bodies: dict[tuple[int, int, int, int], Peak] = {}
+        self.sizes: dict[Bytes, int] = {}
+
+    def level(self, intervals: list[Interval], regions: list[Region], steps: int | None, where: str) -> Peak:
+        steps = steps_of(intervals, regions, steps, where)
+        resolved = [(i.name, self.bytes(i, where), a, b) for i, a, b in resolve(intervals, where)]
+        inside: dict[int, Peak] = {}
+        for region in regions:
+            if region.repeats == 0:
+                continue
+            body = self.body(region, where)
+            known = inside.get(region.at)
+            if known is None or body.bytes > known.bytes:
+                inside[region.at] = body
+        return _highest(resolved, inside, steps)
+
+    def body(self, region: Region, where: str) -> Peak:
+        key = (id(region.intervals), id(region.carried), id(region.regions), region.steps)
+        found = self.bodies.get(key)
+        if found is None:
+            inner = [*region.intervals, *region.carried]
+            found = self.level(inner, list(region.regions), region.steps, f"{where}/{region.at}")
+            self.bodies[key] = found
+        return found
+
+    def bytes(self, interval: Interval, where: str) -> int:
+        size = interval.bytes
+        if not isinstance(size, int):
+            known = self.sizes.get(size)
+            if known is None:
+                number = (
+                    evaluate(size, self.symbols) if isinstance(size, str) else _number(size, self.symbols)
+                )
+                known = self.sizes[size] = number
+            size = known
+        if size < 0:
+            raise InputError(f"{interval.name} has {size} bytes", where=where)
+        return size
+
+
+def _number(size: Size, symbols: Mapping[str, int]) -> int:
+    return evaluate_size(size, symbols)
+
+
+def steps_of(intervals: Sequence[Interval], regions: Sequence[Region], steps: int | None, where: str) -> int:
+    """Return the number of steps of a level.
+
+    Raises:
+        InputError: a value is used after the last step, or a region has no step or a negative count.
+    """
+    if any(region.at < 0 or region.repeats < 0 for region in regions):
+        raise InputError("a region needs a step and a number of repeats", where=where)
     needed = max([i.last for i in intervals] + [r.at for r in regions], default=-1) + 1
     if steps is None:
-        steps = needed
-    elif needed > steps:
+        return needed
+    if needed > steps:
         raise InputError(f"a value is used at step {needed - 1} of {steps}", where=where)
+    return steps
+
+
+def _highest(resolved: list[tuple[str, int, int, int]], inside: Mapping[int, Peak], steps: int) -> Peak:
     delta = [0] * (steps + 1)
     for _, size, first, last in resolved:
         delta[first] += size
         delta[last + 1] -= size
-
-    inside: dict[int, Peak] = {}
-    for region in regions:
-        if region.at < 0 or region.repeats < 0:
-            raise InputError("a region needs a step and a number of repeats", where=where)
-        if region.repeats == 0:
-            continue
-        body = _level(
-            [*region.intervals, *region.carried],
-            list(region.regions),
-            symbols,
-            region.steps,
-            f"{where}/{region.at}",
-        )
-        known = inside.get(region.at)
-        if known is None or body.bytes > known.bytes:
-            inside[region.at] = body
 
     best, place, live = 0, -1, 0
     for step in range(steps):
@@ -137,10 +178,12 @@ def _level(
     return Peak(best, path, tuple(sorted(alive, key=lambda item: (-item[1], item[0]))))
 
 
-def _resolve(
-    intervals: list[Interval], symbols: Mapping[str, int], where: str
-) -> list[tuple[str, int, int, int]]:
-    """Fold views into their bases: a base lives as long as any view of it, views have no bytes."""
+def resolve(intervals: Sequence[Interval], where: str) -> list[tuple[Interval, int, int]]:
+    """Return the values with memory of their own, with first and last step: a base lives as long as any view of it.
+
+    Raises:
+        InputError: an interval ends before it begins, has another's name, or views an unknown value or itself.
+    """
     by_name: dict[str, Interval] = {}
     for interval in intervals:
         if interval.first < 0 or interval.last < interval.first:
@@ -173,14 +216,7 @@ def _resolve(
         base = root[interval.name]
         first[base] = min(first.get(base, interval.first), interval.first)
         last[base] = max(last.get(base, interval.last), interval.last)
-    return [(name, _bytes(by_name[name], symbols, where), first[name], last[name]) for name in first]
-
-
-def _bytes(interval: Interval, symbols: Mapping[str, int], where: str) -> int:
-    size = evaluate(interval.bytes, symbols) if isinstance(interval.bytes, str) else interval.bytes
-    if size < 0:
-        raise InputError(f"{interval.name} has {size} bytes", where=where)
-    return size
+    return [(by_name[name], first[name], last[name]) for name in first]
 
 
 def peak_formula(peak: Peak, intervals: Iterable[Interval]) -> str:

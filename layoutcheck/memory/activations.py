@@ -1,0 +1,255 @@
+"""Activations of a typed graph: what is alive when, in the order in which the graph runs.
+
+A value is alive from the call that makes it to the last call that reads it or a view of it; outputs of the graph stay. Inputs
+and weights belong to the caller and are no activations. A region's body stands in the program once, as its first run;
+each copy of it runs the body again in place, on values of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.layouts import Layout
+from layoutcheck.memory.aliases import aliases_of
+from layoutcheck.memory.envelope import Envelope, envelope
+from layoutcheck.memory.extents import Extents
+from layoutcheck.memory.liveness import Interval, Peak, Region, liveness_peak
+from layoutcheck.program import (
+    OUTPUT,
+    PLACEHOLDER,
+    REGION_BEGIN,
+    REGION_COPY,
+    REGION_END,
+    Program,
+)
+
+_COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A region: the calls that begin and end it, and those that repeat it."""
+
+    begin: int
+    end: int
+    copies: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Activations:
+    """The intervals of a program's activations.
+
+    Attributes:
+        intervals, regions: for ``liveness_peak`` and ``envelope``; bytes are sizes over the token symbols.
+        bodies: the regions of the program, the outer ones first.
+    """
+
+    program: Program
+    intervals: Sequence[Interval]
+    regions: Sequence[Region]
+    bodies: Sequence[Body]
+    values: Mapping[str, int]
+
+    def peak(self, symbols: Mapping[str, int]) -> Peak:
+        """Return the peak for these symbols, with what is alive there."""
+        return liveness_peak(self.intervals, self.regions, symbols)
+
+    def envelope(self) -> Envelope:
+        """Return the peak as a function of the symbols."""
+        return envelope(self.intervals, self.regions)
+
+    def node_at(self, path: Sequence[int]) -> str:
+        """Return the name of the node at a peak's path; inside a repeat, that of the body, and which repeat."""
+        if not path:
+            return ""
+        name = self.program.nodes[path[0]].name
+        if len(path) == 1:
+            return name
+        level = _body_of_copy(self.bodies, path[0])
+        inner = path[0]
+        for step in path[1:]:
+            inner = level.begin + 1 + step
+            level = _body_of_copy(self.bodies, inner)
+        return f"{self.program.nodes[inner].name} (repeated by {name})"
+
+    def is_collective(self, name: str) -> bool:
+        """Whether a value is what a collective wrote."""
+        value = self.values.get(name)
+        if value is None:
+            return False
+        op = self.program.op[self.program.value_call[value]]
+        rule = self.program.instances[op].rule if op >= 0 else None
+        return rule is not None and (
+            rule.code in _COLLECTIVE or any(step in _COLLECTIVE for step, _ in rule.then)
+        )
+
+
+def _body_of_copy(bodies: Sequence[Body], copy: int) -> Body:
+    return next((b for b in bodies if copy in b.copies), bodies[0] if bodies else Body(-1, -1, ()))
+
+
+def bodies_of(program: Program) -> list[Body]:
+    """Return the regions of a program, with the calls that repeat each."""
+    begun: dict[Any, int] = {}
+    ended: dict[Any, int] = {}
+    copies: dict[Any, list[int]] = {}
+    for k, kind in enumerate(program.kind):
+        if kind in (REGION_BEGIN, REGION_END, REGION_COPY):
+            marks = program.instances[program.op[k]].params.values()
+            region = next((v for v in marks if isinstance(v, int) and not isinstance(v, bool)), None)
+            if kind == REGION_BEGIN:
+                begun.setdefault(region, k)
+            elif kind == REGION_END:
+                ended.setdefault(region, k)
+            else:
+                copies.setdefault(region, []).append(k)
+    found = [Body(b, ended[r], tuple(copies.get(r, ()))) for r, b in begun.items() if ended.get(r, -1) > b]
+    return sorted(found, key=lambda body: body.begin)
+
+
+def activations_of(analysis: Analysis, extents: Extents) -> Activations:
+    """Return the activations of a typed program.
+
+    Args:
+        analysis: the typed program.
+        extents: turns its layouts into bytes.
+
+    Raises:
+        InputError: a dtype whose width is not known.
+    """
+    return _Builder(analysis, extents).build()
+
+
+class _Builder:
+    def __init__(self, analysis: Analysis, extents: Extents) -> None:
+        self.program = p = analysis.program
+        self.types = analysis.solution.typing.types
+        self.extents = extents
+        self.root = aliases_of(p, self.types)
+        self.bodies = bodies_of(p)
+        self.names: dict[int, str] = {}
+        self.by_name: dict[str, int] = {}
+        self.uses: dict[int, list[int]] = {}
+        for value, places in analysis.uses.items():
+            self.uses.setdefault(self.root[value], []).extend(k for k, _ in places)
+        self.made: list[int] = [
+            v
+            for v in range(p.n_values)
+            if self.root[v] == v
+            and p.kind[p.value_call[v]] != PLACEHOLDER
+            and isinstance(self.types[v], Layout)
+        ]
+        self.known: dict[tuple[int, bool], tuple[list[Interval], list[Region]]] = {}
+
+    def build(self) -> Activations:
+        intervals, regions = self.level(0, len(self.program.kind), frozenset())
+        return Activations(self.program, intervals, regions, self.bodies, self.by_name)
+
+    def name(self, value: int) -> str:
+        found = self.names.get(value)
+        if found is None:
+            found = self.program.name_of(value)
+            if self.by_name.setdefault(found, value) != value:
+                found = f"{found}#{value}"
+                self.by_name[found] = value
+            self.names[value] = found
+        return found
+
+    def level(self, low: int, high: int, kept: frozenset[int]) -> tuple[list[Interval], list[Region]]:
+        """The calls ``low .. high - 1``; ``kept`` are values that stay alive to the end of them."""
+        p = self.program
+        inner = [b for b in self.bodies if low <= b.begin and b.end < high]
+        outer = [b for b in inner if not any(o.begin < b.begin and b.end < o.end for o in inner)]
+        intervals: list[Interval] = []
+        lasts: dict[int, int] = {}
+        for value in self._made_in(low, high):
+            call = p.value_call[value]
+            home = next((b for b in outer if b.begin < call < b.end), None)
+            last, after = self._last(value, call, low, high, outer, home)
+            if value in kept:
+                last = high - 1
+            lasts[value] = last
+            size = self.extents.bytes_of(self.types[value])
+            base = None
+            if p.kind[call] in (REGION_BEGIN, REGION_END):
+                size, source = 0, self.root[p.inputs[call][0]]
+                if low <= p.value_call[source] and p.kind[p.value_call[source]] != PLACEHOLDER:
+                    base = self.name(source)
+            first = call + (p.kind[call] == REGION_COPY)
+            if last >= first:
+                intervals.append(Interval(self.name(value), size, first - low, last - low, base))
+            if after is not None and home is not None:
+                start = max(home.copies) + 1
+                if after >= start:
+                    again = f"{self.name(value)} (last repeat)"
+                    self.by_name.setdefault(again, value)
+                    intervals.append(Interval(again, size, start - low, after - low))
+        regions = [r for body in outer for r in self._repeats(body, low, high, lasts)]
+        return intervals, regions
+
+    def _made_in(self, low: int, high: int) -> Iterator[int]:
+        call = self.program.value_call
+        return (v for v in self.made if low <= call[v] < high)
+
+    def _last(
+        self, value: int, call: int, low: int, high: int, outer: list[Body], home: Body | None
+    ) -> tuple[int, int | None]:
+        """The last call of this level that needs a value, and, where later repeats of its body replace it, the last
+        one that reads what the last repeat made."""
+        p = self.program
+        last, after = call, None
+        for use in self.uses.get(value, ()):
+            if not low <= use < high:
+                continue
+            kind = p.kind[use]
+            if home is not None and home.copies and use > home.end:
+                end = high - 1 if kind == OUTPUT else use
+                after = end if after is None else max(after, end)
+            elif kind == OUTPUT:
+                last = max(last, high - 1)
+            elif kind == REGION_COPY:
+                last = max(last, use - 1)  # the copy's own body accounts for what it is given
+            else:
+                for body in outer:
+                    if body.begin < use < body.end and call < body.begin and body.copies:
+                        use = max(use, body.copies[-1])
+                last = max(last, use)
+        return last, after
+
+    def _repeats(self, body: Body, low: int, high: int, lasts: Mapping[int, int]) -> Iterator[Region]:
+        p = self.program
+        steps = body.end - body.begin - 1
+        if steps <= 0:
+            return
+        begun = p.first[body.begin]
+        read = max([k for k in self.uses.get(begun, ()) if body.begin < k < body.end], default=body.begin + 1)
+        for copy in body.copies:
+            if not low <= copy < high:
+                continue
+            intervals, regions = self._body(body, copy == body.copies[-1])
+            given = self.root[p.inputs[copy][0]]
+            carried: list[Interval] = []
+            source = p.value_call[given]
+            if p.kind[source] == REGION_END:
+                given = self.root[p.inputs[source][0]]
+            if p.kind[p.value_call[given]] != PLACEHOLDER and lasts.get(given, copy - 1) < copy:
+                size = self.extents.bytes_of(self.types[given])
+                carried.append(Interval(f"{p.name_of(begun)} (given)", size, 0, read - body.begin - 1))
+            yield Region(copy - low, 1, steps, intervals, regions, carried)
+
+    def _body(self, body: Body, is_last: bool) -> tuple[list[Interval], list[Region]]:
+        """A body's own values in one repeat; those that are read after the region stay alive in the last one."""
+        found = self.known.get((body.begin, is_last))
+        if found is None:
+            p = self.program
+            kept = {self.root[p.inputs[body.end][0]]}
+            if is_last:
+                for value in self._made_in(body.begin + 1, body.end):
+                    if any(use > body.end for use in self.uses.get(value, ())):
+                        kept.add(value)
+            found = self.level(body.begin + 1, body.end, frozenset(kept))
+            self.known[(body.begin, is_last)] = found
+        return found
