@@ -88,17 +88,24 @@ def _compute(hardware: Hardware, fit: Fit, m: Num, n: Num, k: Num, rate: float, 
     cores, prologue = hardware.cores, fit.get("prologue", float(fit.shape("prologue", 0.5)))
     store = float(fit.shape("store", 0.0)) * out_bytes * cores / hardware.bandwidth
     splits, penalty = int(fit.shape("splits", 1)), float(fit.shape("split_cost", 3.0)) * prologue
+    drift = float(fit.shape("drift", 0.0))
     candidates = []
     for rows, columns in fit.shape("tiles", TILES):
         tiles = ceil_div(m, rows) * ceil_div(n, columns)
         area = float(rows * columns)
-        candidates.append(ceil_div(tiles, cores) * (area * (2 * k / rate + store)))
+        candidates.append(_waves(tiles, cores, drift) * (area * (2 * k / rate + store)))
         if splits > 1:
             split = maximum(1, minimum(splits, floor_div(cores, tiles)))
             one = area * (2 * ceil_div(k, split) / rate + store)
             partial = m * n * (4 * split + 4) / _PARTIAL_SUM_RATE
             candidates.append(ceil_div(tiles * split, cores) * one + penalty + partial)
     return minimum(*candidates) + prologue
+
+
+def _waves(tiles: Num, cores: int, drift: float) -> Num:
+    """Waves of tiles. Cores drift apart, and clock higher while others idle: part of the last wave is won back."""
+    full = ceil_div(tiles, cores)
+    return maximum(1, drift / cores * tiles + (1 - drift) * full) if drift else full
 
 
 def _quantised(fit: Fit, m: Num, n: Num, k: Num) -> Num:
