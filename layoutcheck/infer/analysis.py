@@ -33,6 +33,7 @@ class Analysis:
     trust: dict[str, str]
     path: str
     uses: dict[int, list[tuple[int, int]]]
+    declared_groups: list[Group]
 
 
 def analyse(
@@ -81,7 +82,11 @@ def analyse(
     solver = Solver(program, ctx, plan_)
     solution = solver.solve()
     lap("infer", at)
-    return Analysis(graph, program, mesh, plan_, solver, solution, stages, trust, path, uses)
+    return Analysis(graph, program, mesh, plan_, solver, solution, stages, trust, path, uses, _declared(groups, mesh))
+
+
+def _declared(groups: dict[str, Any], mesh: Mesh) -> list[Group]:
+    return [mesh.groups[name] for name in groups if name in mesh.groups]
 
 
 def _group_finder(mesh: Mesh) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layoutcheck.domains import is_token_like
 from layoutcheck.graph import TensorMeta
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.call import Issue
@@ -27,7 +28,7 @@ def boundary_issues(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, 
             of = typing.types[value]
             if not isinstance(of, Layout):
                 continue
-            issue = _leak(mesh.group_name, of, slot)
+            issue = _leak(mesh.group_name, of, slot) or _padding(of, slot)
             declared = metas[slot] if slot < len(metas) else None
             text = declared.layout if isinstance(declared, TensorMeta) else None
             if issue is None and text is not None:
@@ -49,9 +50,30 @@ def boundary_issues(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, 
                         + (f" ({render(wanted, mesh.names())})" if wanted is not None else ""),
                         (slot,),
                     )
+            if issue is None and text is None:
+                issue = _sharded(mesh.group_name, of, slot)
             if issue is not None:
                 out.append((k, key, issue))
     return out
+
+
+def _sharded(group_name: object, of: Layout, slot: int) -> Issue | None:
+    """A shard of features that leaves: right only if the reader knows, which nothing here says."""
+    for m, fs in of.bound:
+        if any(b.domain.is_feature for b in fs):
+            group = group_name((m,))  # type: ignore[operator]
+            text = f"{{0}} leaves as a shard over {group}: gather it, or declare the output's layout"
+            return Issue("LC107", text, (slot,), ("warning",))
+    return None
+
+
+def _padding(of: Layout, slot: int) -> Issue | None:
+    """All tokens, gathered from padded shares, leave with their padding."""
+    for axis in of.axes:
+        if len(axis) == 1 and axis[0].is_whole and axis[0].domain.kind == "pad" and is_token_like(axis[0].domain):
+            base = axis[0].domain.args[0]
+            return Issue("LC402", f"{{0}} leaves with padding rows behind its {base.extent} tokens: cut them off", (slot,), ("warning",))
+    return None
 
 
 def _leak(group_name: object, of: Layout, slot: int) -> Issue | None:

@@ -17,12 +17,14 @@ from layoutcheck.findings import CODES, Evidence, Finding, Fix, Operand, Place, 
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.boundary import boundary_issues
 from layoutcheck.infer.call import Issue, Result
+from layoutcheck.infer.oddities import odd_groups
 from layoutcheck.infer.path import path_to, trail
 from layoutcheck.infer.repair import Candidate, candidates
 from layoutcheck.infer.run import Key, Typing
 from layoutcheck.infer.solve import Solution
 from layoutcheck.infer.stale import stale_shapes
 from layoutcheck.layouts import Layout, render
+from layoutcheck.program import CALL, PLACEHOLDER, UNKNOWN
 
 MAX_ROOTS = 400
 MAX_TRIALS = 240
@@ -32,15 +34,20 @@ Entry = tuple[int, Key, Issue]
 
 
 def is_error(issue: Issue) -> bool:
-    """Whether an issue's code is of severity error."""
-    return CODES[issue.code].severity is Severity.ERROR
+    """Whether an issue is of severity error."""
+    return CODES[issue.code].severity is Severity.ERROR and "warning" not in issue.hints
 
 
 def diagnose(analysis: Analysis, started: float) -> Report:
     """All findings of a solved program."""
     at = time.process_time()
     solution = analysis.solution
-    found = [*solution.issues, *boundary_issues(analysis, solution.typing)]
+    found = [
+        *solution.issues,
+        *odd_groups(analysis, solution.typing),
+        *boundary_issues(analysis, solution.typing),
+    ]
+    found.sort(key=lambda entry: entry[0])
     errors = [e for e in found if is_error(e[2])]
     warnings = [e for e in [*found, *solution.repeated] if not is_error(e[2])]
     alone, under = _repeat_errors(solution, errors)
@@ -118,6 +125,7 @@ def _roots(
     trials = 0
     taken: set[int] = set()
     downstream: set[int] = set()
+    behind: set[int] = set()
     while standing and len(roots) < MAX_ROOTS:
         k, key, issue = standing[0]
         best: Candidate | None = None
@@ -152,12 +160,15 @@ def _roots(
             taken.add(entry[0])
             roots.append((entry, fixes))
             downstream |= _downstream(analysis, entry[0])
+            if issue.code == "LC301":
+                # What a wrong group makes of the rest can't be repaired here.
+                behind |= _downstream(analysis, entry[0]) | _feeding(analysis, entry[0])
         assert best_left is not None
         left = {(e[0], e[2].code): e for e in best_left.errors}
         if survivors is not None:
             possible &= survivors
         before = analysis.solution.typing.types
-        clouded: set[int] = set()
+        clouded: set[int] = set(behind)
         for k_left, code in left:
             if (k_left, code) not in possible and k_left not in taken and k_left not in clouded:
                 clouded |= _downstream(analysis, k_left)
@@ -236,6 +247,19 @@ def _downstream(analysis: Analysis, k: int) -> set[int]:
     return found
 
 
+def _feeding(analysis: Analysis, k: int) -> set[int]:
+    """Calls that a call's inputs depend on: a wrong group changes what is concluded of the weights before it."""
+    p = analysis.program
+    found: set[int] = set()
+    todo = list(p.inputs[k])
+    while todo and len(found) < 64:
+        call = p.value_call[todo.pop()]
+        if call not in found and p.kind[call] == CALL:
+            found.add(call)
+            todo.extend(p.inputs[call])
+    return found
+
+
 def _untainted(
     analysis: Analysis, entry: Entry, before: list[Any], after: list[Any], downstream: set[int]
 ) -> bool:
@@ -264,7 +288,11 @@ def _retry(analysis: Analysis, patches: dict[Key, Result]) -> _Retried:
     solver.patched = {**before, **patches}
     solution = _resolve(analysis)
     solver.patched = before
-    found = [*solution.issues, *boundary_issues(analysis, solution.typing)]
+    found = [
+        *solution.issues,
+        *odd_groups(analysis, solution.typing),
+        *boundary_issues(analysis, solution.typing),
+    ]
     return _Retried([e for e in found if is_error(e[2])], solution.typing.types)
 
 
@@ -339,7 +367,7 @@ def _finding(
         code=issue.code,
         node=_node_name(analysis, k),
         message=message,
-        severity=Severity.WARNING if trusted else CODES[issue.code].severity,
+        severity=Severity.WARNING if trusted or "warning" in issue.hints else CODES[issue.code].severity,
         module=node.module or "",
         location=location,
         operands=tuple(shown),
@@ -385,8 +413,6 @@ def _statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:
     declared = sum(1 for v in analysis.plan.declared)
     inferred = sum(1 for v, cuts in solution.cuts.items() if cuts)
     defaulted = 0
-    from layoutcheck.program import PLACEHOLDER, UNKNOWN
-
     for k, kind in enumerate(p.kind):
         if kind == UNKNOWN:
             defaulted += p.outs[k]

@@ -22,6 +22,7 @@ from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, PLACEHOLDER, Program
 
 MAX_PASSES = 40
+_MASKING = frozenset(("where", "masked_fill", "index_put", "same", "copy"))
 _COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "wait"))
 
 
@@ -69,7 +70,7 @@ class Solver:
             typing = runner.run()
             learned, standing = self._learn(runner, typing)
             if not learned and siblings and passes < MAX_PASSES:
-                learned = self._liken(typing)
+                learned = self._liken(typing) or self._vocabulary(typing)
             if not learned or passes >= MAX_PASSES:
                 break
         issues = [(k, key, issue) for k, key, result in typing.hits for issue in result.issues]
@@ -243,6 +244,53 @@ class Solver:
                 changed = True
         return changed
 
+    def _vocabulary(self, typing: Typing) -> bool:
+        """A lookup that is masked to exactly the rows of its table is one rank's part of a vocabulary-parallel one."""
+        p = self.program
+        if self.ctx.group_of is None:
+            return False
+        changed = False
+        for k, kind in enumerate(p.kind):
+            if kind != CALL:
+                continue
+            instance = p.instances[p.op[k]]
+            transform = transform_of(instance)
+            if transform is None or transform.name != "embedding" or len(p.inputs[k]) < 2:
+                continue
+            table = p.inputs[k][0]
+            of = typing.types[table]
+            if not isinstance(of, Layout) or self.cuts.get(table) or table in self.plan.declared or table in self.fixed:
+                continue
+            rows = of.shape[0]
+            limits = self._limits(p.inputs[k][1])
+            for low in limits:
+                group = self.ctx.group_of(low, rows) if isinstance(rows, int) and low + rows in limits else None
+                if group is not None:
+                    changed |= self._take([Cut(table, 0, rows, group.axes)])
+                    break
+        return changed
+
+    def _limits(self, value: int) -> set[int]:
+        """Numbers that ids are compared with on their way to a lookup."""
+        p = self.program
+        limits: set[int] = set()
+        todo, seen = [value], {value}
+        while todo and len(seen) < 40:
+            k = p.value_call[todo.pop()]
+            if p.kind[k] != CALL:
+                continue
+            instance = p.instances[p.op[k]]
+            rule = instance.rule
+            if rule is None or not (rule.kind == "elementwise" or rule.code in _MASKING or _is_view(instance)):
+                continue
+            if rule.kind == "elementwise" and rule.outdtypes[:1] == ("bool",):
+                limits |= {v for v in instance.params.values() if isinstance(v, int) and not isinstance(v, bool)}
+            for v in p.inputs[k]:
+                if v not in seen:
+                    seen.add(v)
+                    todo.append(v)
+        return limits
+
     def _places(self, typing: Typing) -> dict[int, Any]:
         """Where a weight stands: its shape, the op that reads it, the layout of what it meets and the ops before that."""
         p = self.program
@@ -282,7 +330,7 @@ class Solver:
             for v in p.inputs[reader]:
                 if v != at:
                     of = typing.types[v]
-                    shown = layout(of.dtype, of.axes) if isinstance(of, Layout) else of
+                    shown = (of.dtype, of.shape) if isinstance(of, Layout) else of
                     context.append((shown, self._before(v, 4)))
             places[value] = (
                 meta.shape,
@@ -319,6 +367,11 @@ class Solver:
         ins = p.inputs[k]
         instance = p.instances[p.op[k]]
         return (instance.target, self._before(ins[0], depth - 1) if ins else None)
+
+
+def _is_view(instance: Any) -> bool:
+    transform = transform_of(instance)
+    return transform is not None and bool(transform.is_view)
 
 
 def mesh_of(runner: Runner) -> Mesh:

@@ -45,6 +45,8 @@ class Activations:
     Attributes:
         intervals, regions: for ``liveness_peak`` and ``envelope``; bytes are sizes over the token symbols.
         bodies: the regions of the program, the outer ones first.
+        values: the value behind an interval's name.
+        roots: for every value, the value in whose memory it lies.
     """
 
     program: Program
@@ -52,6 +54,7 @@ class Activations:
     regions: Sequence[Region]
     bodies: Sequence[Body]
     values: Mapping[str, int]
+    roots: Sequence[int]
 
     def peak(self, symbols: Mapping[str, int]) -> Peak:
         """Return the peak for these symbols, with what is alive there."""
@@ -146,7 +149,7 @@ class _Builder:
 
     def build(self) -> Activations:
         intervals, regions = self.level(0, len(self.program.kind), frozenset())
-        return Activations(self.program, intervals, regions, self.bodies, self.by_name)
+        return Activations(self.program, intervals, regions, self.bodies, self.by_name, self.root)
 
     def name(self, value: int) -> str:
         found = self.names.get(value)

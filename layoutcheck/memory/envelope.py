@@ -77,12 +77,13 @@ class _Sweep:
             bodies.setdefault(at, []).append(places)
         live = [0] * len(self.basis)
         seen: Places = {}
+        alone: Places = {(): ()}
         for step in range(steps):
             changed = bool(delta[step]) or step == 0
             for term, coefficient in delta[step].items():
                 live[term] += coefficient
             if changed or step in bodies:
-                for places in bodies.get(step, ({(): ()},)):
+                for places in bodies.get(step, [alone]):
                     for extra, path in places.items():
                         vector = tuple(a + b for a, b in _paired(live, extra))
                         seen.setdefault(vector, (step, *path))

@@ -7,8 +7,8 @@ size that does not give the recorded number back is dropped for the number, so a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
-from math import prod
 from typing import Any
 
 from layoutcheck.domains import TOKEN, Domain, Factor
@@ -51,9 +51,17 @@ class Extents:
             found = self._bytes[of] = self._elements(of) * width
         return found
 
+    def axis(self, axis: tuple[Factor, ...]) -> Size:
+        """The local extent of one axis over the token symbols."""
+        recorded = _product(f.extent for f in axis)
+        lifted: Size = 1
+        for digits in _grouped([axis]):
+            lifted = lifted * self._digits(digits)
+        return self._checked(lifted, recorded)
+
     def _elements(self, of: Layout) -> Size:
         total: Size = 1
-        for digits in _grouped(of):
+        for digits in _grouped(of.axes):
             total = total * self._digits(digits)
         return self._checked(total, _product(of.shape))
 
@@ -85,7 +93,7 @@ class Extents:
 
     def _lift(self, domain: Domain) -> Size:
         kind, args, extent = domain.kind, domain.args, domain.extent
-        if isinstance(extent, Expr):
+        if isinstance(extent, Expr) or not args and kind != TOKEN:
             return extent
         if kind == TOKEN:
             return self._symbol(domain.name, extent)
@@ -107,7 +115,8 @@ class Extents:
         if kind == "received":
             return _received(self.extent(args[0]), args[0].extent, extent)
         if kind == "repeat":
-            return self._digits([args[0]]) * args[1]
+            times: Size = args[1]
+            return self._digits([args[0]]) * times
         return extent
 
     def _symbol(self, name: str, extent: int) -> Size:
@@ -159,15 +168,18 @@ def _received(sent: Size, before: Size, after: int) -> Size:
     return sent * times + rest if abs(rest) * 100 <= after else _times(sent, Fraction(after, before))
 
 
-def _product(sizes: Any) -> Size:
-    return prod(sizes, start=1)
+def _product(sizes: Iterable[Size]) -> Size:
+    total: Size = 1
+    for size in sizes:
+        total = total * size
+    return total
 
 
-def _grouped(of: Layout) -> list[list[Factor]]:
+def _grouped(axes: Iterable[tuple[Factor, ...]]) -> list[list[Factor]]:
     """The factors on a layout's axes by domain; a domain on two axes (queries and keys) is two instances."""
     groups: list[list[Factor]] = []
     open_: dict[Domain, list[Factor]] = {}
-    for axis in of.axes:
+    for axis in axes:
         for f in axis:
             group = open_.get(f.domain)
             if group is None or any(f.stride == g.stride for g in group):

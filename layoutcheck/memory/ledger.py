@@ -21,8 +21,12 @@ CATEGORIES = {
     "buffers": "rotary tables, windows and other buffers",
     "kv-cache": "keys and values",
     "indexer-cache": "keys of the indexer",
+    "inputs": "what the caller hands over for a step",
     "activations": "the peak of live activations",
 }
+
+
+_OF_A_STEP = ("kv-cache", "indexer-cache", "inputs", "activations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,8 @@ class Ledger:
 
     @property
     def static(self) -> int:
-        """Bytes that lie there before the first token: everything but caches and activations."""
-        return self.total(c for c in CATEGORIES if c not in ("kv-cache", "indexer-cache", "activations"))
+        """Bytes that lie there before the first token: everything but caches, inputs and activations."""
+        return self.total(c for c in CATEGORIES if c not in _OF_A_STEP)
 
     def by_category(self) -> dict[str, int]:
         """Return resident bytes by category, in order, those of no bytes left out."""
@@ -146,8 +150,10 @@ class Ledger:
         }
 
 
-def add_activations(ledger: Ledger, peak: Peak, formula: str | None = None) -> Line:
-    """Add the peak of live activations; ``formula`` is its sum over what is alive, if known.
+def add_activations(
+    ledger: Ledger, peak: Peak, formula: str | None = None, place: str | None = None
+) -> Line:
+    """Add the peak of live activations; ``formula`` is its sum over what is alive, ``place`` the node, if known.
 
     Raises:
         InputError: the formula does not give the peak.
@@ -157,7 +163,7 @@ def add_activations(ledger: Ledger, peak: Peak, formula: str | None = None) -> L
         "peak of live activations",
         formula or str(peak.bytes),
         tensors=tuple(name for name, _ in peak.live),
-        note=f"at step {'/'.join(map(str, peak.path))}",
+        note=f"at {place}" if place else f"at step {'/'.join(map(str, peak.path))}",
     )
     if line.bytes != peak.bytes:
         raise InputError(f"the formula gives {line.bytes} bytes, the peak has {peak.bytes}", where=formula)

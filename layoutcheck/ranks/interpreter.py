@@ -122,22 +122,28 @@ def run(
         RankError: shapes do not fit, an op has no definition, or an exchange is not met by all ranks of its group.
     """
     with torch.no_grad():
-        ranks = [_rank(g, x, symbols or {}, r, watch) for r, (g, x) in enumerate(zip(graphs, inputs))]
-        done: dict[int, Run] = {}
-        waiting: dict[int, tuple[Exchange, list[int]]] = {}
-        ready: dict[int, Any] = dict.fromkeys(range(len(ranks)))
-        while len(done) < len(ranks):
-            for r, sent in list(ready.items()):
-                try:
-                    asked = ranks[r].send(sent)
-                    waiting[r] = (asked, list(members(r, asked.group)))
-                except StopIteration as end:
-                    done[r] = end.value
-            ready = _meet(waiting)
-            for r in ready:
-                del waiting[r]
-            if not ready and len(done) < len(ranks):
-                raise RankError(f"ranks {sorted(waiting)} wait for exchanges that others do not join")
+        return _lockstep(
+            [_rank(g, x, symbols or {}, r, watch) for r, (g, x) in enumerate(zip(graphs, inputs))], members
+        )
+
+
+def _lockstep(ranks: Sequence[Generator[Exchange, Any, Any]], members: Members) -> list[Any]:
+    """Advance coroutines to their exchanges, meet these, until all have ended; their results."""
+    done: dict[int, Any] = {}
+    waiting: dict[int, tuple[Exchange, list[int]]] = {}
+    ready: dict[int, Any] = dict.fromkeys(range(len(ranks)))
+    while len(done) < len(ranks):
+        for r, sent in list(ready.items()):
+            try:
+                asked = ranks[r].send(sent)
+                waiting[r] = (asked, list(members(r, asked.group)))
+            except StopIteration as end:
+                done[r] = end.value
+        ready = _meet(waiting)
+        for r in ready:
+            del waiting[r]
+        if not ready and len(done) < len(ranks):
+            raise RankError(f"ranks {sorted(waiting)} wait for exchanges that others do not join")
     return [done[r] for r in range(len(ranks))]
 
 
@@ -174,3 +180,25 @@ def named_groups(graphs: Sequence[Graph]) -> Members:
         return range(len(graphs))
 
     return members
+
+
+def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -> list[Any]:
+    """Run one op on every rank with its own keyword arguments.
+
+    Raises:
+        RankError: as `run`.
+    """
+    function = find(target)
+    if function is None:
+        raise RankError(f"{target} has no definition")
+
+    def talk(mine: Mapping[str, Any]) -> Generator[Exchange, Any, Any]:
+        try:
+            result = function(**mine)
+            if isinstance(result, Generator):
+                result = yield from result
+        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AssertionError) as error:
+            raise RankError(str(error).split("\n")[0], target) from error
+        return result
+
+    return _lockstep([talk(a) for a in args], members)

@@ -11,7 +11,7 @@ Calls = set[int]
 
 def classify(flow: Flow, branch: Branch, norms: dict[int, list[Norm]], roles: dict[int, str]) -> Block:
     """The block of a branch; the roles of its calls are put into `roles`."""
-    calls = {flow.maker[v] for v in branch.values}
+    calls = {flow.maker[v] for v in branch.values if v >= flow.program.n_values or flow.layout(v) is not None}
     norm = next(
         (n for n in norms.get(branch.root, ()) if n.output in branch.values or n.calls[-1] in calls), None
     )

@@ -20,7 +20,7 @@ from layoutcheck.cost.hardware import Fit, Hardware
 from layoutcheck.cost.kernels.routing import Load, load
 from layoutcheck.cost.work import Work, bytes_of
 
-_COLUMNS = 64
+_COLUMNS = 32
 _ROWS = (16, 64, 128)
 _FULL_RATE_ROWS = 16  # a tile of fewer rows takes as long as one of this many
 
@@ -90,7 +90,7 @@ def time_us(
     weights = spread.experts * (ups + 1) * hidden * width * (bits if weight_bits is None else weight_bits) / 8
     memory = weights / (hardware.bandwidth * fit.get("memory", 0.6))
     compute = _compute(hardware, fit, spread, hidden, width, ups, dtype)
-    moved = spread.rows * (hidden * bits / 8 * 3 + width * 12) + tokens * hidden * 4
+    moved = spread.rows * (hidden * bits / 8 * 5 + width * 6) + tokens * hidden * 4
     vector = moved / (hardware.bandwidth * fit.get("vector", 0.4))
     sort = fit.get("sort", 0.0) * 1e-3 * tokens * topk
     knee = int(fit.shape("knee", 2))
@@ -108,8 +108,8 @@ def _compute(
     for rows in _ROWS:
         if spread.exact:
             tiles = spread.experts * ceil_div(ceil_div(spread.rows, spread.experts), rows)
-        else:  # unequal loads: on average half a tile an expert is left over
-            tiles = maximum(spread.experts, spread.rows / rows + spread.experts / 2)
+        else:  # unequal loads: about a tile an expert is left over
+            tiles = maximum(spread.experts, spread.rows / rows + spread.experts)
         step = 2 * _COLUMNS * max(rows, _FULL_RATE_ROWS) / rate
         # half a wave is left over on average: the tiles of different experts do not start together
         up = maximum(1, tiles * up_columns / cores + 0.5) * (step * hidden + prologue)

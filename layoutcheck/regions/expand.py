@@ -1,0 +1,295 @@
+"""Writing every repeat of a region out.
+
+The written body is the first repeat; each copy marker becomes one more copy of it, with the weights and caches of its own (new
+inputs behind the written ones) and the shared inputs of all. What the graph's output reads inside of a body (written caches)
+it reads of every repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from layoutcheck.errors import InputError
+from layoutcheck.graph import Graph, Node, Ref
+from layoutcheck.regions.arguments import copied, rebuilt, renamed
+from layoutcheck.regions.markers import BEGIN, COPY, Marker, Region, find_markers, find_regions
+from layoutcheck.regions.names import Names
+from layoutcheck.regions.own import RECORD, own_inputs
+from layoutcheck.regions.repeats import set_repeats
+from layoutcheck.rules.rulebook import RuleBook
+
+MAX_NODES = 5_000_000
+
+Where = tuple[tuple[int, int], ...]
+
+
+@attrs.define
+class Origins:
+    """Where the nodes of an expanded graph come from: per new name, the node that was copied and per region around it
+    (outermost first) its id and the number of the repeat, from 0."""
+
+    of: dict[str, tuple[str, Where]] = attrs.field(factory=dict)
+
+
+def expand(
+    graph: Graph,
+    *,
+    repeats: Sequence[int] | Mapping[int, int] | None = None,
+    rules: Sequence[str | Path] = (),
+    book: RuleBook | None = None,
+    origins: Origins | None = None,
+) -> Graph:
+    """The same program without regions.
+
+    Args:
+        graph: the graph; one without regions is returned as it is.
+        repeats: other numbers of repeats than the graph's own, for the regions of the outermost level in their order, or by id.
+        rules: folders of further op rules.
+        book: the rule book, where it is loaded already.
+        origins: filled with where the nodes come from.
+
+    Raises:
+        InputError: markers that do not pair up, a body whose inner values are read from outside without a marker, a number
+            of repeats below 1, or more than 5,000,000 nodes.
+    """
+    book = RuleBook.load([Path(r) for r in rules]) if book is None else book
+    markers = find_markers(graph, book)
+    if not markers:
+        return graph
+    if repeats is not None:
+        graph = set_repeats(graph, repeats, book=book)
+        markers = find_markers(graph, book)
+    return _Expansion(graph, book, markers, Origins() if origins is None else origins).run()
+
+
+class Scope:
+    """What names stand for in one instance of a body; what it does not define it has from the instance around it."""
+
+    __slots__ = ("names", "parent")
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self.names: dict[str, str] = {}
+        self.parent = parent
+
+    def __call__(self, name: str) -> str:
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.names.get(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return name
+
+
+class _Expansion:
+    def __init__(
+        self,
+        graph: Graph,
+        book: RuleBook,
+        markers: dict[int, Marker],
+        origins: Origins,
+    ) -> None:
+        self.graph, self.markers, self.origins = graph, markers, origins
+        self.regions = find_regions(graph, book, markers)
+        self.by_id = {r.id: r for r in self.regions}
+        self.own = own_inputs(graph, self.regions, book)
+        self.names = Names(n.name for n in graph.nodes)
+        self.node = {n.name: n for n in graph.nodes}
+        self.out: list[Node] = []
+        self.inputs: dict[str, list[Node]] = {}
+        self.specs = dict(graph.inputs)
+        self.home = self._homes()
+        self.instances: dict[str, list[str]] = {name: [] for name in self.home}
+        self._check_size()
+
+    def run(self) -> Graph:
+        """Emit all nodes, then put the new inputs behind those that they are copies of."""
+        self._span(0, len(self.graph.nodes), Scope(), ())
+        nodes: list[Node] = []
+        for node in self.out:
+            nodes.append(node)
+            nodes.extend(self.inputs.get(node.name, ()))
+        config = {k: v for k, v in self.graph.config.items() if k != RECORD}
+        return rebuilt(nodes, self.graph, inputs=self.specs, config=config)
+
+    def _homes(self) -> dict[str, int]:
+        """The innermost region of the values inside of bodies that the output reads."""
+        nodes = self.graph.nodes
+        place = {n.name: i for i, n in enumerate(nodes)}
+        home: dict[str, int] = {}
+        crossing: list[tuple[Node, str, Region]] = []
+        bodies = sorted(self.regions, key=lambda r: r.ends[-1] - r.begins[0])
+        inside: list[Region | None] = [None] * len(nodes)
+        for region in reversed(bodies):
+            inside[region.begins[0] + 1 : region.ends[-1]] = [region] * (
+                region.ends[-1] - region.begins[0] - 1
+            )
+        for i, node in enumerate(nodes):
+            for name in node.refs():
+                at = place.get(name, -1)
+                region = inside[at] if at >= 0 else None
+                if region is None or at in self.markers or nodes[at].op in ("placeholder", "get_attr"):
+                    continue
+                if region.begins[0] <= i <= region.ends[-1]:
+                    continue
+                if node.op == "output":
+                    home[name] = region.id
+                else:
+                    crossing.append((node, name, region))
+        for node, name, region in crossing:
+            if name in self._varying(region):
+                raise InputError(
+                    f"it reads {name} inside of region {region.id}; a value leaves a region through an end marker",
+                    node.name,
+                )
+        return home
+
+    def _varying(self, region: Region) -> set[str]:
+        """Names in a body whose values differ from repeat to repeat."""
+        varying = set(self.own[region.id])
+        nodes = self.graph.nodes
+        varying.update(nodes[i].name for i in region.begins)
+        for i in range(region.begins[0] + 1, region.ends[-1]):
+            if any(name in varying for name in nodes[i].refs()):
+                varying.add(nodes[i].name)
+        return varying
+
+    def _check_size(self) -> None:
+        total = len(self.graph.nodes)
+        for region in self.regions:
+            times, at = 1, region
+            while True:
+                times *= at.repeats
+                if at.parent is None:
+                    break
+                at = self.by_id[at.parent]
+            total += times * (region.ends[-1] - region.begins[0])
+        if total > MAX_NODES:
+            raise InputError(f"expanded it would have more than {MAX_NODES} nodes", self.graph.path)
+
+    def _span(self, low: int, high: int, env: Scope, where: Where) -> None:
+        """Emit the nodes `low .. high`. `env` renames: it holds what this instance of the body has defined."""
+        nodes, markers = self.graph.nodes, self.markers
+        done: set[int] = set()
+        for i in range(low, high):
+            marker = markers.get(i)
+            if marker is None:
+                self._emit(nodes[i], env, where)
+                continue
+            if marker.kind != COPY:
+                # A further repeat has its begin markers' values already.
+                if nodes[i].name not in env.names:
+                    env.names[nodes[i].name] = env(marker.value)
+                if marker.kind == BEGIN:
+                    where = (*where, (marker.region, 0)) if i == self.by_id[marker.region].begins[0] else where
+                elif i == self.by_id[marker.region].ends[-1]:
+                    where = where[:-1]
+            elif i not in done:
+                done.update(self._repeat(i, env, where))
+
+    def _repeat(self, index: int, env: Scope, where: Where) -> list[int]:
+        """Write one more repeat out, and return the copy markers that it is for."""
+        nodes, markers = self.graph.nodes, self.markers
+        region = self.by_id[markers[index].region]
+        number, round_ = next((n, r) for n, r in enumerate(region.copies, 1) if index in r)
+        body = Scope(env)
+        for at, copy in zip(region.begins, round_):
+            body.names[nodes[at].name] = env(markers[copy].value)
+        for name in self.own[region.id]:
+            body.names[name] = self._own(name, env(name), number)
+        self._span(region.begins[0] + 1, region.ends[-1], body, (*where, (region.id, number)))
+        for at, copy in zip(region.ends, round_):
+            env.names[nodes[copy].name] = body(markers[at].value)
+        return round_
+
+    def _own(self, name: str, like: str, number: int) -> str:
+        """One more input for a repeat, like the one that the written body reads."""
+        node = self.node[name]
+        new = self.names.repeat(like, number)
+        self.inputs.setdefault(name, []).append(copied(node, new, _same))
+        spec = self.graph.inputs.get(name)
+        if spec is not None:
+            self.specs[new] = spec
+        self.origins.of[new] = (name, ())
+        return new
+
+    def _emit(self, node: Node, env: Scope, where: Where) -> None:
+        name = node.name
+        first = not where or all(number == 0 for _, number in where)
+        if node.op in ("placeholder", "get_attr"):
+            if first:
+                self.out.append(node)
+            return
+        if node.op == "output":
+            self.out.append(self._output(node, env))
+            return
+        if first:
+            # Only what marker nodes gave has another name by now.
+            new = name
+        else:
+            new = env.names[name] = self.names.repeat(name, where[-1][1])
+        if where:
+            self.origins.of[new] = (name, where)
+            if name in self.instances:
+                self.instances[name].append(new)
+        self.out.append(copied(node, new, env))
+
+    def _output(self, node: Node, env: Scope) -> Node:
+        """The output reads values inside of a body once a repeat: runs of them, repeat by repeat."""
+        args = node.args
+        layouts = node.meta if isinstance(node.meta, tuple) else None
+        if len(args) == 1 and isinstance(args[0], tuple):
+            items, metas = self._spread(args[0], layouts, env)
+            args = (items,)
+            layouts = metas
+        else:
+            args = tuple([renamed(a, env) for a in args])
+        meta = layouts if isinstance(node.meta, tuple) else node.meta
+        return Node(
+            node.name,
+            node.op,
+            node.target,
+            args,
+            dict(node.kwargs),
+            meta,
+            node.location,
+            node.module,
+            node.module_type,
+        )
+
+    def _spread(
+        self, items: tuple[Any, ...], metas: tuple[Any, ...] | None, env: Scope
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
+        if metas is not None and len(metas) != len(items):
+            metas = None
+        out: list[Any] = []
+        new_metas: list[Any] = []
+        at = 0
+        while at < len(items):
+            region = self._region_of(items[at])
+            stop = at + 1
+            if region is None:
+                out.append(renamed(items[at], env))
+                new_metas.append(metas[at] if metas else None)
+                at = stop
+                continue
+            while stop < len(items) and self._region_of(items[stop]) == region:
+                stop += 1
+            run = [self.instances[item.name] for item in items[at:stop]]
+            for number in range(len(run[0])):
+                for offset, names in enumerate(run):
+                    out.append(Ref(names[number]))
+                    new_metas.append(metas[at + offset] if metas else None)
+            at = stop
+        return tuple(out), tuple(new_metas) if metas is not None else None
+
+    def _region_of(self, item: Any) -> int | None:
+        return self.home.get(item.name) if isinstance(item, Ref) else None
+
+
+def _same(name: str) -> str:
+    return name
