@@ -73,7 +73,9 @@ def _attends(flow: Flow, call: int) -> bool:
         return True
     p = flow.program
     first = p.first[call]
-    return bool(fact.whole) and p.outs[call] > 0 and flow.layout(first) is not None and not flow.is_index(first)
+    return (
+        bool(fact.whole) and p.outs[call] > 0 and flow.layout(first) is not None and not flow.is_index(first)
+    )
 
 
 def _attention(flow: Flow, branch: Branch, block: Block, data_calls: Calls, roles: dict[int, str]) -> None:

@@ -115,7 +115,10 @@ def additive_pair(rule: Rule | None) -> bool:
 
 def _labels(rule: Rule, param: str) -> set[str]:
     return {
-        label.name for operand in rule.operands if operand.param == param for label in operand.pattern.labels()
+        label.name
+        for operand in rule.operands
+        if operand.param == param
+        for label in operand.pattern.labels()
     }
 
 

@@ -155,6 +155,11 @@ def build_flow(analysis: Analysis) -> Flow:
             continue
         fact = flow.fact(k)
         written = [w for v in ins for w in writers.get(base.get(v, v), ())]
+        if fact is not None and fact.code == "create":
+            # Its operand gives a size and a dtype, nothing of its content.
+            for v in range(first, first + outs):
+                flow.kinds[v] = "W" if flow.layout(v) is not None else "-"
+            continue
         for v in range(first, first + outs):
             flow.parents[v] = (*ins, *written)
             flow.kinds[v] = _kind(flow, k, v, written)

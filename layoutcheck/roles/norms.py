@@ -42,7 +42,9 @@ def _fused(flow: Flow, k: int) -> Norm | None:
     first, outs = p.first[k], p.outs[k]
     addends = tuple(v for name in fact.adds for v in flow.operands(k, name))
     if len(addends) > 1:
-        total = next((u for v in range(first, first + outs) for u in flow.parents[v] if flow.maker[u] == k), -1)
+        total = next(
+            (u for v in range(first, first + outs) for u in flow.parents[v] if flow.maker[u] == k), -1
+        )
         if total < 0:
             return None
         outputs = tuple(v for v in range(first, first + outs) if v != total)
