@@ -57,11 +57,15 @@ def prefill_us(
     v_dim: Num | None = None,
     window: Num | None = None,
     *,
+    latent: bool = False,
     fit: Fit | None = None,
     harness: bool = False,
 ) -> Num:
-    """Return the microseconds of causal attention of ``new`` tokens a sequence after ``cached`` ones."""
-    fit = fit or hardware.fit("prefill_attention")
+    """Return the microseconds of causal attention of ``new`` tokens a sequence after ``cached`` ones.
+
+    With ``latent`` the constants are those of latent attention with expanded keys.
+    """
+    fit = fit or hardware.fit("prefill_latent_attention" if latent else "prefill_attention")
     v_dim = dim if v_dim is None else v_dim
     todo = prefill_work(sequences, new, cached, heads, kv_heads, dim, v_dim, window)
     rate = hardware.peak("bfloat16") * fit.get("compute", 0.7)
