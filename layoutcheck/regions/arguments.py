@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from layoutcheck.graph import DictArg, Node, Ref
+from layoutcheck.graph import DictArg, Graph, Node, Ref
 
 Rename = Callable[[str], str]
 
@@ -29,16 +29,12 @@ def copied(node: Node, name: str, rename: Rename) -> Node:
     target = name if node.target == node.name and node.op != "call_function" else node.target
     args = tuple([renamed(a, rename) for a in node.args])
     kwargs = {key: renamed(a, rename) for key, a in node.kwargs.items()} if node.kwargs else {}
-    return Node(
-        name, node.op, target, args, kwargs, node.meta, node.location, node.module, node.module_type
-    )
+    return Node(name, node.op, target, args, kwargs, node.meta, node.location, node.module, node.module_type)
 
 
-def rebuilt(nodes: list[Node], like: Any, **changes: Any) -> Any:
+def rebuilt(nodes: list[Node], like: Graph, **changes: Any) -> Graph:
     """A graph of these nodes with everything else as in `like`; `changes` replace attributes."""
-    from layoutcheck.graph import Graph
-
-    values = {
+    values: dict[str, Any] = {
         "source": like.source,
         "rank": like.rank,
         "config": dict(like.config),

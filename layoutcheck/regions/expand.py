@@ -96,6 +96,7 @@ class _Expansion:
         self.graph, self.markers, self.origins = graph, markers, origins
         self.regions = find_regions(graph, book, markers)
         self.by_id = {r.id: r for r in self.regions}
+        self.rounds = {i: (n, r) for g in self.regions for n, r in enumerate(g.copies, 1) for i in r}
         self.own = own_inputs(graph, self.regions, book)
         self.names = Names(n.name for n in graph.nodes)
         self.node = {n.name: n for n in graph.nodes}
@@ -131,15 +132,15 @@ class _Expansion:
         for i, node in enumerate(nodes):
             for name in node.refs():
                 at = place.get(name, -1)
-                region = inside[at] if at >= 0 else None
-                if region is None or at in self.markers or nodes[at].op in ("placeholder", "get_attr"):
+                around = inside[at] if at >= 0 else None
+                if around is None or at in self.markers or nodes[at].op in ("placeholder", "get_attr"):
                     continue
-                if region.begins[0] <= i <= region.ends[-1]:
+                if around.spans(i):
                     continue
                 if node.op == "output":
-                    home[name] = region.id
+                    home[name] = around.id
                 else:
-                    crossing.append((node, name, region))
+                    crossing.append((node, name, around))
         for node, name, region in crossing:
             if name in self._varying(region):
                 raise InputError(
@@ -185,7 +186,9 @@ class _Expansion:
                 if nodes[i].name not in env.names:
                     env.names[nodes[i].name] = env(marker.value)
                 if marker.kind == BEGIN:
-                    where = (*where, (marker.region, 0)) if i == self.by_id[marker.region].begins[0] else where
+                    where = (
+                        (*where, (marker.region, 0)) if i == self.by_id[marker.region].begins[0] else where
+                    )
                 elif i == self.by_id[marker.region].ends[-1]:
                     where = where[:-1]
             elif i not in done:
@@ -195,7 +198,7 @@ class _Expansion:
         """Write one more repeat out, and return the copy markers that it is for."""
         nodes, markers = self.graph.nodes, self.markers
         region = self.by_id[markers[index].region]
-        number, round_ = next((n, r) for n, r in enumerate(region.copies, 1) if index in r)
+        number, round_ = self.rounds[index]
         body = Scope(env)
         for at, copy in zip(region.begins, round_):
             body.names[nodes[at].name] = env(markers[copy].value)

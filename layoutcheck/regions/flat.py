@@ -34,23 +34,26 @@ HOLE = _Hole()
 
 @attrs.define
 class KeyInfo:
-    """A key's target and literals, the order of its reads after binding, and which two of these may be swapped."""
+    """A key's target and literals, the order of its reads after binding, and which two of these may be swapped.
+
+    Calls that differ in spelling only have the same `canonical` number."""
 
     target: str
     literals: tuple[Any, ...]
     order: tuple[int, ...]
     swap: tuple[int, int] | None = None
+    canonical: int = 0
 
 
 class Keys:
-    """Interned keys. Two spellings of the same call, positional or by keyword, defaults given or left out, are one key."""
+    """Interned keys."""
 
     def __init__(self, book: RuleBook, fusion: FusionBook | None = None) -> None:
         self.book = book
         self.fusion = FusionBook.load() if fusion is None else fusion
         self.infos: list[KeyInfo] = []
         self._raw: dict[Any, int] = {}
-        self._bound: dict[Any, int] = {}
+        self._bound: dict[Any, int] = {}  # canonical numbers
 
     def key(self, node: Node, refs: list[str]) -> int:
         """The key of a call; the names that it reads are appended to `refs`, in the order of its arguments."""
@@ -84,13 +87,9 @@ class Keys:
                 literals = tuple([(p, _collect(v, order)) for p, v in bound.items()])
                 info = KeyInfo(node.target, literals, tuple(order), self._swap(node.target, rule, bound))
                 bound_key = (node.target, literals, info.swap)
-        found = self._bound.get(bound_key)
-        if found is not None and self.infos[found].order == info.order:
-            return found
+        info.canonical = self._bound.setdefault(bound_key, len(self._bound))
         self.infos.append(info)
-        index = len(self.infos) - 1
-        self._bound.setdefault(bound_key, index)
-        return index
+        return len(self.infos) - 1
 
     def _swap(self, target: str, rule: Any, bound: dict[str, Any]) -> tuple[int, int] | None:
         pair = self.fusion.commutative.get(target)

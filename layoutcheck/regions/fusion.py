@@ -123,8 +123,8 @@ def _split(
         args = tuple([values[a] for a in part.args])
         if len(part.results) == 1:
             label = part.results[0]
-            item = wanted.get(label)
-            own = item.name if item is not None else None
+            reader = wanted.get(label)
+            own = reader.name if reader is not None else None
             if own is None:
                 own = (
                     node.name
@@ -142,8 +142,8 @@ def _split(
         nodes.append(_placed(Node(whole, "call_function", part.target, args, {}, meta_), node))
         parts.append(whole)
         for j, label in enumerate(part.results):
-            item = wanted.get(label)
-            own = item.name if item is not None else names.fresh(f"{node.name}_{label}")
+            reader = wanted.get(label)
+            own = reader.name if reader is not None else names.fresh(f"{node.name}_{label}")
             nodes.append(
                 _placed(Node(own, "call_function", GETITEM, (Ref(whole), j), {}, meta_of.get(label)), node)
             )

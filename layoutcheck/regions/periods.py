@@ -1,7 +1,8 @@
 """Finding where a sequence of keys repeats itself.
 
-A period is a candidate if windows of keys come again at that distance. For each candidate the runs in which every key equals the one a period
-later are read off; a run of length L at period P holds 1 + L // P repeats, starting at any of its first L % P + 1 places.
+A period is a candidate if windows of keys come again at that distance. For each candidate the runs in which every key equals the
+one a period later are read off; a run of length L at period P holds 1 + L // P repeats, starting at any of its first L % P + 1
+places.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node, Ref
@@ -93,13 +94,12 @@ def _more(
         for node, old, value in zip(like, read, last):
             name = names.fresh(node.name)
             if target is None:
-                args = tuple(
-                    [renamed(a, lambda ref, o=old, v=value: v if ref == o else ref) for a in node.args]
-                )
-                kwargs = {
-                    k: renamed(a, lambda ref, o=old, v=value: v if ref == o else ref)
-                    for k, a in node.kwargs.items()
-                }
+
+                def chain(ref: str, old: str = old, value: str = value) -> str:
+                    return value if ref == old else ref
+
+                args: tuple[Any, ...] = tuple([renamed(a, chain) for a in node.args])
+                kwargs = {k: renamed(a, chain) for k, a in node.kwargs.items()}
                 new_target = node.target
             else:
                 args, kwargs, new_target = (Ref(value), region.id), {}, target

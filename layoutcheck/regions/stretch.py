@@ -1,0 +1,256 @@
+"""Whether a run of equal calls is a repeated body, and what it carries, shares and owns.
+
+Between repeats a call's reads have to agree: what it reads inside of its repeat is at the same place in each, what it reads of the
+repeat before likewise (a carried value; the first repeat reads the value that enters), what it reads from before the run is one
+value for all (shared), and inputs are either shared or each repeat's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.graph import Node
+from layoutcheck.regions.flat import OUTPUT, OUTS, Flat
+from layoutcheck.regions.periods import Run
+
+Place = tuple[int, int]
+"""A value of a body: the call's place in it, and the output's number."""
+
+MAX_PHASES = 6
+
+
+@attrs.define
+class Stretch:
+    """A repeated body found: its first call and length (in calls that are no inputs), and the number of repeats.
+
+    `entries` maps each carried value to the value that enters; `reads` says at which reads (place, number of the read) of the
+    body it is read; `own` are the inputs of each repeat that it has for itself, in one order.
+    """
+
+    start: int
+    period: int
+    repeats: int
+    entries: dict[Place, int]
+    reads: dict[tuple[int, int], Place]
+    own: list[list[int]]
+
+    @property
+    def stop(self) -> int:
+        """The place behind the last repeat."""
+        return self.start + self.period * self.repeats
+
+
+class Sequence_:
+    """The calls of a graph in order, inputs left out, with who reads what."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.flat = flat
+        self.calls = [i for i, key in enumerate(flat.keys) if key >= 0]
+        self.place = [-1] * len(flat.keys)
+        for at, call in enumerate(self.calls):
+            self.place[call] = at
+        self.keys = [flat.keys[call] for call in self.calls]
+        self.readers: dict[int, list[int]] = {}
+        for call, refs in enumerate(flat.refs):
+            for value in refs:
+                self.readers.setdefault(value, []).append(call)
+        self.width = self._widths()
+
+    def _widths(self) -> list[int]:
+        """Per place, the number of values that are made before it and read at it or later."""
+        n = len(self.calls)
+        change = [0] * (n + 2)
+        place, flat = self.place, self.flat
+        for value, readers in self.readers.items():
+            made = place[value // OUTS]
+            last = max((place[r] for r in readers), default=-1)
+            if made >= 0 and last > made:
+                change[made + 1] += 1
+                change[last + 1] -= 1
+        del flat
+        widths, level = [], 0
+        for step in change:
+            level += step
+            widths.append(level)
+        return widths
+
+    def stretch(self, run: Run, high: int) -> Stretch | None:
+        """The repeated body of a run, at the start where the fewest values are carried; None where it is none."""
+        period = run.period
+
+        def cost(phase: int) -> tuple[int, int]:
+            first = run.start + phase
+            repeats = (run.repeats * period + run.slack - phase) // period
+            return max(self.width[first + r * period] for r in range(1, repeats)), phase
+
+        phases = sorted(range(run.slack + 1), key=cost)
+        for phase in phases[:MAX_PHASES]:
+            start = run.start + phase
+            limit = (min(high, run.start + run.repeats * period + run.slack) - start) // period
+            found = _Check(self, start, period).run(limit)
+            if found is not None:
+                return found
+        return None
+
+
+class _Check:
+    def __init__(self, sequence: Sequence_, start: int, period: int) -> None:
+        self.s, self.start, self.period = sequence, start, period
+        self.reads: dict[tuple[int, int], Place] = {}
+        self.entries: dict[Place, int] = {}
+        self.shared: dict[tuple[int, int], int] = {}
+        self.inside: dict[tuple[int, int], Place] = {}
+        self.own_at: dict[int, int] = {}
+        self.own: list[list[int]] = []
+
+    def run(self, limit: int) -> Stretch | None:
+        if limit < 2 or not self._first_two():
+            return None
+        repeats = 2
+        while repeats < limit and self._next(repeats):
+            repeats += 1
+        while repeats >= 2:
+            fewer = self._escapes(repeats)
+            if fewer == repeats:
+                return Stretch(
+                    self.start,
+                    self.period,
+                    repeats,
+                    self.entries,
+                    self.reads,
+                    self.own[:repeats],
+                )
+            repeats = fewer
+        return None
+
+    def _first_two(self) -> bool:
+        """The second repeat says what is carried; the first one has to fit it."""
+        start, period, s = self.start, self.period, self.s
+        flat, place, calls = s.flat, s.place, s.calls
+        first_own: dict[int, int] = {}
+        for q in range(period):
+            one = flat.refs[calls[start + period + q]]
+            zero = flat.refs[calls[start + q]]
+            for j, (v, v0) in enumerate(zip(one, zero)):
+                at = place[v // OUTS]
+                at0 = place[v0 // OUTS]
+                slot = (q, j)
+                if at >= start + period:
+                    found = (at - start - period, v % OUTS)
+                    if at0 < start or (at0 - start, v0 % OUTS) != found:
+                        return False
+                    self.inside[slot] = found
+                elif at >= start:
+                    if at0 >= start:
+                        return False
+                    found = (at - start, v % OUTS)
+                    if self.entries.setdefault(found, v0) != v0:
+                        return False
+                    self.reads[slot] = found
+                elif at0 >= start:
+                    return False
+                elif v == v0:
+                    self.shared[slot] = v
+                elif at < 0 and at0 < 0:
+                    if first_own.setdefault(v0, v) != v:
+                        return False
+                    self.shared[slot] = -1 - self.own_at.setdefault(v0, len(self.own_at))
+                else:
+                    return False
+        own0 = list(self.own_at)
+        own1 = [first_own[v] for v in own0]
+        self.own = [own0]
+        if not self._distinct(own1, 1) or not self._distinct(own0, 0):
+            return False
+        self.own.append(own1)
+        shared = {v for v in self.shared.values() if v >= 0}
+        return not shared.intersection(own0) and not shared.intersection(own1)
+
+    def _distinct(self, own: list[int], number: int) -> bool:
+        """Own inputs are read by their repeat alone, and are like those of the first repeat."""
+        if len(set(own)) != len(own):
+            return False
+        s = self.s
+        low, high = self.start + number * self.period, self.start + (number + 1) * self.period
+        for v, like in zip(own, self.own[0]):
+            if any(not low <= s.place[r] < high for r in s.readers[v]):
+                return False
+            if not _alike(s.flat, s.flat.nodes[v // OUTS], s.flat.nodes[like // OUTS]):
+                return False
+        return True
+
+    def _next(self, number: int) -> bool:
+        """Whether repeat `number` is like the second one."""
+        s, period = self.s, self.period
+        start = self.start + number * period
+        place, calls, all_refs = s.place, s.calls, s.flat.refs
+        inside, reads, shared = self.inside, self.reads, self.shared
+        own = [-1] * len(self.own_at)
+        for q in range(period):
+            for j, v in enumerate(all_refs[calls[start + q]]):
+                slot = (q, j)
+                found = inside.get(slot)
+                at = place[v // OUTS]
+                if found is not None:
+                    if at - start != found[0] or v % OUTS != found[1]:
+                        return False
+                    continue
+                found = reads.get(slot)
+                if found is not None:
+                    if at - start + period != found[0] or v % OUTS != found[1]:
+                        return False
+                    continue
+                expected = shared[slot]
+                if expected >= 0:
+                    if v != expected:
+                        return False
+                    continue
+                if at >= 0:
+                    return False
+                known = own[-1 - expected]
+                if known >= 0 and known != v:
+                    return False
+                own[-1 - expected] = v
+        if not self._distinct(own, number):
+            return False
+        self.own.append(own)
+        return True
+
+    def _escapes(self, repeats: int) -> int:
+        """How many repeats can be folded, for what is read of them from behind: of the last one its carried values,
+        of each one what the output reads of all."""
+        s, start, period = self.s, self.start, self.period
+        stop = start + repeats * period
+        shown: dict[Place, set[int]] = {}
+        limit = repeats
+        for at in range(start, stop):
+            call = s.calls[at]
+            number, q = divmod(at - start, period)
+            outs = [0, *[s.flat.values[item.name] % OUTS for item in s.flat.items.get(call, ())]]
+            for out in dict.fromkeys(outs):
+                for reader in s.readers.get(call * OUTS + out, ()):
+                    if s.flat.keys[reader] == OUTPUT:
+                        shown.setdefault((q, out), set()).add(number)
+                    elif s.place[reader] >= stop:
+                        last = (q, out) in self.entries
+                        limit = min(limit, number + 1 if last else number)
+        for found, numbers in shown.items():
+            if len(numbers) == repeats:
+                continue
+            # Shown by the last repeat alone, a carried value is what leaves the region.
+            if numbers == {repeats - 1} and found in self.entries:
+                continue
+            missing = next(n for n in range(repeats) if n not in numbers)
+            limit = min(limit, missing if missing else min(numbers))
+        return limit
+
+
+def _alike(flat: Flat, one: Node, other: Node) -> bool:
+    if one.op != other.op or one.meta != other.meta:
+        return False
+    inputs = flat.graph.inputs
+    a: Any = inputs.get(one.name)
+    b: Any = inputs.get(other.name)
+    return (a.kind if a else None) == (b.kind if b else None)
