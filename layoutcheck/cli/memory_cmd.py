@@ -61,6 +61,20 @@ import click
 @click.option(
     "--given", multiple=True, metavar="NAME", help="With --explain-total: tp, ep, engine are known."
 )
+@click.option("--graph", metavar="GRAPH", help="A graph of one step: its activations join the ledger.")
+@click.option("--at", multiple=True, metavar="T=NUMBER", help="Token counts of a graph.  [default: its own]")
+@click.option("--group", "groups", multiple=True, metavar="NAME=SIZE", help="Size of a graph's group.")
+@click.option(
+    "--tokens", multiple=True, metavar="NAME:DIM", help="Dimension DIM of input NAME counts tokens."
+)
+@click.option(
+    "--layout", "layouts", multiple=True, metavar="NAME=TEXT", help="The layout of a graph's input."
+)
+@click.option("--assume", "assumptions", multiple=True, metavar="EXPR", help='A fact, such as "T % 4 == 0".')
+@click.option("--rules", multiple=True, metavar="DIR", help="A folder with *.rules files of your own.")
+@click.option(
+    "--picture", metavar="FILE", help="Draw the ledger as a bar (.png, .svg, .pdf; needs matplotlib)."
+)
 @click.option("--ranks", is_flag=True, help="One line a group of ranks that hold the same.")
 @click.option("--all", "all_lines", is_flag=True, help="Every line, with its formula.")
 @click.option(
@@ -73,8 +87,8 @@ import click
 def memory_command(**options: Any) -> int:
     """Say what lies on a rank, why, and whether it fits.
 
-    MODEL is a shipped name (glm-5.1), a config.json, a folder with a checkpoint, a safetensors index, or a
-    safetensors file. Of safetensors only headers are read.
+    MODEL is a shipped name (glm-5.1), a config.json, a folder with a checkpoint, a safetensors index, a
+    safetensors file (only headers are read), or an exported graph (.pt2, or layoutcheck-graph/1 in JSON).
 
     Exit code: 0, 1 if --device or --memory is given and it does not fit, 2 bad input.
     """

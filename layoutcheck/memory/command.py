@@ -12,6 +12,7 @@ import click
 from layoutcheck.errors import InputError
 from layoutcheck.memory.build import quantisation_of, weight_ledger
 from layoutcheck.memory.cache import Cache, add_cache
+from layoutcheck.memory.graph_command import add_graph, is_graph
 from layoutcheck.memory.ledger import Ledger
 from layoutcheck.memory.parallel import Parallel
 from layoutcheck.memory.plan import Plan
@@ -90,6 +91,9 @@ def _config(options: Mapping[str, Any]) -> ModelConfig:
 
 def run(options: Mapping[str, Any]) -> int:
     """Run the command and return its exit code."""
+    options = {**options, **_graph_options(options)}
+    if is_graph(options["model"]):
+        return _of_graph(options)
     config = _config(options)
     name, quantisation = quantisation_from(options, config)
     if options["explain_total"]:
@@ -109,11 +113,17 @@ def run(options: Mapping[str, Any]) -> int:
             options["cache_ranks"],
         )
         add_cache(ledger, config, plan, cache)
+    if options["graph"]:
+        add_graph(ledger, options)
     judged = None
-    memory, bandwidth = _device(options, plan)
+    memory, bandwidth = _device(options, plan.parallel.tp)
     if memory:
         capacity = usable(memory, options["utilisation"], parse_size(options["reserve"])[0])
         judged = verdict(ledger, config, plan, capacity, cache, quantisation)
+    if options["picture"]:
+        from layoutcheck.memory.picture import draw
+
+        draw(ledger, options["picture"], judged.capacity if judged else None)
     if options["form"] == "json":
         record = ledger.record()
         if judged is not None:
@@ -124,15 +134,7 @@ def run(options: Mapping[str, Any]) -> int:
                 "loading_slack_bytes": judged.loading_slack,
                 "most_cached_tokens": judged.most_tokens,
                 "most_sequences": judged.most_sequences,
-                "options": [
-                    {
-                        "change": o.change,
-                        "saving_bytes": o.saving,
-                        "wire_bytes": o.wire_bytes,
-                        "cost": o.cost,
-                    }
-                    for o in judged.options
-                ],
+                "options": [option.record() for option in judged.options],
             }
         click.echo(json.dumps(record, indent=1))
     else:
@@ -145,7 +147,34 @@ def run(options: Mapping[str, Any]) -> int:
     return 1 if judged is not None and not judged.fits else 0
 
 
-def _device(options: Mapping[str, Any], plan: Plan) -> tuple[int, float | None]:
+def _graph_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options about graphs, read."""
+    from layoutcheck.cli.options import group_sizes, pairs, token_axes
+
+    at = {}
+    for name, text in pairs(options["at"], "--at", "NAME=NUMBER").items():
+        if not (text.isascii() and text.isdecimal() and len(text) < 16):
+            raise InputError(f"{text!r} is not a number", where=f"--at {name}")
+        at[name] = int(text)
+    return {
+        "at": at,
+        "groups": group_sizes(None, options["groups"]),
+        "tokens": token_axes(options["tokens"]),
+        "layouts": pairs(options["layouts"], "--layout", "NAME=TEXT"),
+    }
+
+
+def _of_graph(options: Mapping[str, Any]) -> int:
+    from layoutcheck.memory.graph_command import run_graph
+
+    memory, bandwidth = _device(options, options["tp"])
+    capacity = None
+    if memory:
+        capacity = usable(memory, options["utilisation"], parse_size(options["reserve"])[0])
+    return run_graph(options, capacity, bandwidth)
+
+
+def _device(options: Mapping[str, Any], tp: int) -> tuple[int, float | None]:
     """Return memory in bytes (0: not given) and the links' bandwidth; an option wins over the profile."""
     memory = parse_size(options["memory"])[0] if options["memory"] else 0
     bandwidth = options["bandwidth"] * 1e9 if options["bandwidth"] else None
@@ -154,9 +183,9 @@ def _device(options: Mapping[str, Any], plan: Plan) -> tuple[int, float | None]:
 
         hardware = load_hardware(options["device"])
         memory = memory or hardware.memory_bytes
-        if bandwidth is None and plan.parallel.tp > 1:
+        if bandwidth is None and tp > 1:
             # the profile counts in bytes a microsecond
-            bandwidth = hardware.tier_of(plan.parallel.tp).bandwidth * 1e6
+            bandwidth = hardware.tier_of(tp).bandwidth * 1e6
     return memory, bandwidth
 
 

@@ -93,7 +93,7 @@ class Extents:
 
     def _lift(self, domain: Domain) -> Size:
         kind, args, extent = domain.kind, domain.args, domain.extent
-        if isinstance(extent, Expr) or not args and kind != TOKEN:
+        if isinstance(extent, Expr) or (not args and kind != TOKEN):
             return extent
         if kind == TOKEN:
             return self._symbol(domain.name, extent)

@@ -90,7 +90,7 @@ def graph_memory(analysis: Analysis, at: Mapping[str, int] | None = None) -> Gra
 
 def _renamed(analysis: Analysis) -> dict[str, str]:
     """An export's only token symbol is shown as T."""
-    names = set()
+    names: set[str] = set()
     for of in analysis.solution.typing.types:
         if isinstance(of, Layout):
             for size in of.shape:
@@ -98,9 +98,7 @@ def _renamed(analysis: Analysis) -> dict[str, str]:
     return {names.pop(): "T"} if len(names) == 1 else {}
 
 
-def _values(
-    known: dict[str, int], needed: Mapping[str, object], given: Mapping[str, int]
-) -> dict[str, int]:
+def _values(known: dict[str, int], needed: Mapping[str, object], given: Mapping[str, int]) -> dict[str, int]:
     for name, value in given.items():
         if name not in needed:
             raise InputError(f"no size depends on {name}; there is {', '.join(needed) or 'none'}", "--at")
@@ -307,7 +305,9 @@ def _received_axes(domain: Domain) -> tuple[int, ...]:
 
 def _add_notes(analysis: Analysis, ledger: Ledger) -> None:
     p = analysis.program
-    unknown = sorted({p.instances[p.op[k]].target for k, _, i in analysis.solution.issues if i.code == "LC901"})
+    unknown = sorted(
+        {p.instances[p.op[k]].target for k, _, i in analysis.solution.issues if i.code == "LC901"}
+    )
     if unknown:
         ledger.notes.append(f"no rule for {', '.join(unknown[:4])}: their results have the recorded sizes")
     if any(i.code != "LC901" for _, _, i in analysis.solution.issues):

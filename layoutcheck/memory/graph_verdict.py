@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from layoutcheck.layouts import Layout, is_token_like
+from layoutcheck.domains import is_token_like
+from layoutcheck.layouts import Layout
 from layoutcheck.memory.envelope import envelope
 from layoutcheck.memory.formula import evaluate as evaluate_text
 from layoutcheck.memory.graph_ledger import GraphMemory
 from layoutcheck.memory.liveness import Interval, Region
 from layoutcheck.memory.verdict import Option, largest_tokens
-from layoutcheck.symbols import Size, cdiv, evaluate
+from layoutcheck.symbols import cdiv, evaluate
 
 _LISTED = 4
 _MOST_TOKENS = 1 << 24
@@ -113,48 +114,37 @@ def _kept_local(
     """The peak if every value like this one were cut by its tokens, for one all_gather where it is read whole."""
     types = memory.analysis.solution.typing.types
     acts = memory.activations
-    program = memory.analysis.program
-    target = program.instances[kind].target if kind >= 0 else ""
-    wire = 0
+    target = _target(memory, kind)
 
     def alike(interval: Interval) -> bool:
         value = acts.values.get(interval.name)
-        if value is None or types[value] is not of:
-            return False
-        op = _op_of(memory, value)
-        return (program.instances[op].target if op >= 0 else "") == target
+        return value is not None and types[value] is of and _target(memory, _op_of(memory, value)) == target
 
-    def cut(intervals: list[Interval], repeats: int) -> list[Interval]:
-        nonlocal wire
-        found: list[Interval] = []
-        for interval in intervals:
-            if alike(interval) and not isinstance(interval.bytes, str):
-                size: Size = cdiv(interval.bytes, ways)
-                wire += repeats * (
-                    evaluate(interval.bytes, memory.symbols) - evaluate(size, memory.symbols)
-                )
-                interval = replace(interval, bytes=size)
-            found.append(interval)
-        return found
+    def cut(intervals: Iterable[Interval]) -> list[Interval]:
+        return [
+            replace(i, bytes=cdiv(i.bytes, ways)) if alike(i) and not isinstance(i.bytes, str) else i
+            for i in intervals
+        ]
 
-    known: dict[int, list[Interval]] = {}
-
-    def cut_region(region: Region) -> Region:
+    bodies: dict[int, list[Interval]] = {}
+    regions: list[Region] = []
+    for region in acts.regions:
         key = id(region.intervals)
-        if key not in known:
-            known[key] = cut(list(region.intervals), 0)
-        return replace(region, intervals=known[key])
-
-    changed = cut(list(acts.intervals), 1)
-    regions = [cut_region(region) for region in acts.regions]
-    saving = memory.peak.bytes - envelope(changed, regions).at(memory.symbols)[0]
+        if key not in bodies:
+            bodies[key] = cut(region.intervals)
+        regions.append(replace(region, intervals=bodies[key]))
+    saving = memory.peak.bytes - envelope(cut(acts.intervals), regions).at(memory.symbols)[0]
     if saving <= 0:
         return None
-    repeated = sum(_runs_of(memory, interval) for interval in acts.intervals if alike(interval))
-    count = max(repeated, 1)
-    per = wire // max(1, sum(alike(i) for i in acts.intervals))
-    cost = f"{count} all_gather over {group} where it is read whole"
-    return Option(f"keep {name} ({target}) local over {group}", saving, per * count, cost)
+    count = sum(_runs_of(memory, i) for i in acts.intervals if alike(i))
+    size = memory.extents.bytes_of(of)
+    wire = evaluate(size, memory.symbols) - evaluate(cdiv(size, ways), memory.symbols)
+    cost = f"{count} x all_gather over {group}, where it is read whole"
+    return Option(f"keep {name} ({target}) local over {group}", saving, wire * count, cost)
+
+
+def _target(memory: GraphMemory, op: int) -> str:
+    return memory.analysis.program.instances[op].target if op >= 0 else ""
 
 
 def _runs_of(memory: GraphMemory, interval: Interval) -> int:

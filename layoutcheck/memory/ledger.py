@@ -150,9 +150,7 @@ class Ledger:
         }
 
 
-def add_activations(
-    ledger: Ledger, peak: Peak, formula: str | None = None, place: str | None = None
-) -> Line:
+def add_activations(ledger: Ledger, peak: Peak, formula: str | None = None, place: str | None = None) -> Line:
     """Add the peak of live activations; ``formula`` is its sum over what is alive, ``place`` the node, if known.
 
     Raises:

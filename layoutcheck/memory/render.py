@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from layoutcheck.memory.ledger import CATEGORIES, Ledger
 from layoutcheck.memory.units import GIB, human
-from layoutcheck.memory.verdict import Verdict
+from layoutcheck.memory.verdict import Option, Verdict
 
 _BAR = 48
 
@@ -72,11 +72,18 @@ def verdict_text(verdict: Verdict, bandwidth: float | None = None) -> str:
     ]
     if verdict.most_sequences is not None:
         rows.append(f"sequences of that length that fit: {verdict.most_sequences}")
-    for option in verdict.options:
+    rows += options_text(verdict.options, bandwidth)
+    return "\n".join(rows)
+
+
+def options_text(options: Iterable[Option], bandwidth: float | None = None) -> list[str]:
+    """Return a line an option; with a bandwidth (bytes a second) it carries its time a step."""
+    rows = []
+    for option in options:
         cost = option.cost
         if option.wire_bytes:
             cost += f": {option.wire_bytes / GIB:.3f} GiB a step"
             if bandwidth:
                 cost += f", {option.wire_bytes / bandwidth * 1e3:.2f} ms at {bandwidth / 1e9:g} GB/s"
         rows.append(f"  {human(option.saving)} less: {option.change} ({cost})")
-    return "\n".join(rows)
+    return rows

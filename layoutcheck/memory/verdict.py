@@ -28,6 +28,15 @@ class Option:
     wire_bytes: int
     cost: str
 
+    def record(self) -> dict[str, object]:
+        """Return the option as plain data."""
+        return {
+            "change": self.change,
+            "saving_bytes": self.saving,
+            "wire_bytes": self.wire_bytes,
+            "cost": self.cost,
+        }
+
 
 @dataclass(frozen=True)
 class Verdict:
