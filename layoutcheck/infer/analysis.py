@@ -13,6 +13,9 @@ from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
 from layoutcheck.infer.solve import Solution, Solver
+from layoutcheck.infer.together import constant_slices, mark_constant
+from layoutcheck.infer.weight_plan import read_plan
+from layoutcheck.inline import inline_subgraphs
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.program import Program, build_program
 from layoutcheck.rules.rulebook import RuleBook
@@ -73,16 +76,55 @@ def analyse(
         from layoutcheck.infer.assume import assume
 
         graph = assume(graph, assumed)
+    graph, gone = inline_subgraphs(graph)
     program = build_program(graph, book)
+    for name, now in gone.items():
+        if now in program.by_name:
+            program.by_name.setdefault(name, program.by_name[now])
     at = lap("build", at)
     mesh = find_mesh(program, groups, rank, world)
     uses = _uses(program)
-    plan_ = plan_inputs(program, mesh, tokens, layouts, uses)
+    weights = read_plan(plan) if plan is not None else None
+    plan_ = plan_inputs(program, mesh, tokens, layouts, uses, weights)
     ctx = Context(mesh, assumed.bounds, frozenset(trust), _group_finder(mesh))
     solver = Solver(program, ctx, plan_)
     solution = solver.solve()
+    if others:
+        ranked = [
+            _solved(other, book, groups, world, tokens, layouts, assumed if assumptions else None)
+            for other in others
+        ]
+        mine = (program, solution.typing.types, mesh.rank)
+        if mark_constant(program, constant_slices(mine, ranked)):
+            solver.memo.clear()
+            solution = solver.solve()
     lap("infer", at)
-    return Analysis(graph, program, mesh, plan_, solver, solution, stages, trust, path, uses, _declared(groups, mesh))
+    return Analysis(
+        graph, program, mesh, plan_, solver, solution, stages, trust, path, uses, _declared(groups, mesh)
+    )
+
+
+def _solved(
+    graph: Graph,
+    book: RuleBook,
+    groups: dict[str, Any],
+    world: int | None,
+    tokens: list[tuple[str, int]],
+    layouts: dict[str, str],
+    assumed: Assumptions | None,
+) -> tuple[Program, list[Any], int | None]:
+    """Another rank's export, typed by itself: its program, its types and its rank."""
+    if assumed is not None:
+        from layoutcheck.infer.assume import assume
+
+        graph = assume(graph, assumed)
+    graph, _ = inline_subgraphs(graph)
+    program = build_program(graph, book)
+    mesh = find_mesh(program, groups, None, world)
+    plan = plan_inputs(program, mesh, tokens, layouts, _uses(program))
+    ctx = Context(mesh, None if assumed is None else assumed.bounds, frozenset(), _group_finder(mesh))
+    solution = Solver(program, ctx, plan).solve()
+    return program, solution.typing.types, mesh.rank
 
 
 def _declared(groups: dict[str, Any], mesh: Mesh) -> list[Group]:

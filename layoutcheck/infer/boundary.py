@@ -70,9 +70,19 @@ def _sharded(group_name: object, of: Layout, slot: int) -> Issue | None:
 def _padding(of: Layout, slot: int) -> Issue | None:
     """All tokens, gathered from padded shares, leave with their padding."""
     for axis in of.axes:
-        if len(axis) == 1 and axis[0].is_whole and axis[0].domain.kind == "pad" and is_token_like(axis[0].domain):
+        if (
+            len(axis) == 1
+            and axis[0].is_whole
+            and axis[0].domain.kind == "pad"
+            and is_token_like(axis[0].domain)
+        ):
             base = axis[0].domain.args[0]
-            return Issue("LC402", f"{{0}} leaves with padding rows behind its {base.extent} tokens: cut them off", (slot,), ("warning",))
+            return Issue(
+                "LC402",
+                f"{{0}} leaves with padding rows behind its {base.extent} tokens: cut them off",
+                (slot,),
+                ("warning",),
+            )
     return None
 
 

@@ -67,6 +67,7 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         graph_path=analysis.path,
         inferred=_inferred(analysis),
         layout_lookup=_lookup(analysis),
+        layout_writer=lambda of: render(of, analysis.mesh.names()) if isinstance(of, Layout) else str(of),
     )
 
 

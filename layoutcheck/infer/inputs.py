@@ -179,6 +179,7 @@ def plan_inputs(
     tokens: list[tuple[str, int]],
     layouts: dict[str, str],
     uses: dict[int, list[tuple[int, int]]],
+    weights: dict[str, Any] | None = None,
 ) -> InputPlan:
     """Gather declarations and roles.
 
@@ -217,12 +218,28 @@ def plan_inputs(
                 plan.declared[value] = parse_layout(
                     text, mesh, metas[value].dtype, metas[value].shape, p.nodes[k].name, plan.names
                 )
+    if weights is not None:
+        _apply_plan(p, mesh, plan, weights)
     for name, text in layouts.items():
         value = _named(by_name, name, "--layout")
         plan.declared[value] = parse_layout(
             text, mesh, metas[value].dtype, metas[value].shape, f"--layout {name}", plan.names
         )
     return plan
+
+
+def _apply_plan(p: Program, mesh: Mesh, plan: InputPlan, weights: dict[str, Any]) -> None:
+    from layoutcheck.infer.weight_plan import planned_layout
+
+    for value, role in plan.roles.items():
+        if role != "weight":
+            continue
+        name = p.nodes[p.value_call[value]].name
+        spec = p.graph.inputs.get(name)
+        full = spec.fqn if spec is not None and spec.fqn else name
+        found = planned_layout(weights, full, plan.metas[value], mesh, plan.names)
+        if found is not None:
+            plan.declared[value] = found
 
 
 def _named(by_name: dict[str, int], name: str, where: str) -> int:

@@ -17,7 +17,7 @@ from layoutcheck.infer.call import Context, Issue
 from layoutcheck.infer.inputs import InputPlan, Substitution, build_inputs
 from layoutcheck.infer.run import Key, Memo, Runner, Typing, transform_of
 from layoutcheck.infer.trace import Cut, Tracer
-from layoutcheck.layouts import Layout, layout
+from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, PLACEHOLDER, Program
 
@@ -259,12 +259,19 @@ class Solver:
                 continue
             table = p.inputs[k][0]
             of = typing.types[table]
-            if not isinstance(of, Layout) or self.cuts.get(table) or table in self.plan.declared or table in self.fixed:
+            if (
+                not isinstance(of, Layout)
+                or self.cuts.get(table)
+                or table in self.plan.declared
+                or table in self.fixed
+            ):
                 continue
             rows = of.shape[0]
             limits = self._limits(p.inputs[k][1])
             for low in limits:
-                group = self.ctx.group_of(low, rows) if isinstance(rows, int) and low + rows in limits else None
+                group = (
+                    self.ctx.group_of(low, rows) if isinstance(rows, int) and low + rows in limits else None
+                )
                 if group is not None:
                     changed |= self._take([Cut(table, 0, rows, group.axes)])
                     break
@@ -281,10 +288,14 @@ class Solver:
                 continue
             instance = p.instances[p.op[k]]
             rule = instance.rule
-            if rule is None or not (rule.kind == "elementwise" or rule.code in _MASKING or _is_view(instance)):
+            if rule is None or not (
+                rule.kind == "elementwise" or rule.code in _MASKING or _is_view(instance)
+            ):
                 continue
             if rule.kind == "elementwise" and rule.outdtypes[:1] == ("bool",):
-                limits |= {v for v in instance.params.values() if isinstance(v, int) and not isinstance(v, bool)}
+                limits |= {
+                    v for v in instance.params.values() if isinstance(v, int) and not isinstance(v, bool)
+                }
             for v in p.inputs[k]:
                 if v not in seen:
                     seen.add(v)

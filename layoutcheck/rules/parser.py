@@ -211,7 +211,9 @@ def _part_line(body: _Body, words: Sequence[Token]) -> None:
     if body.part:
         raise Mistake("`part` stands twice in this stanza", (number, column))
     if len(words) < 2 or words[1][0] not in PARTS:
-        raise Mistake(f"a part line reads `part WORD`, and WORD is one of {', '.join(PARTS)}", (number, column))
+        raise Mistake(
+            f"a part line reads `part WORD`, and WORD is one of {', '.join(PARTS)}", (number, column)
+        )
     if len(words) > 2 and words[1][0] != "norm":
         raise Mistake(f"`part {words[1][0]}` takes no names", words[2][1:])
     body.part.extend(words[1:])

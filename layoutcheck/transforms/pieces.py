@@ -124,6 +124,8 @@ def take_share(
 
 def rank_share(call: Call, of: Layout, dim: int, start: Size, length: Size) -> Layout | None:
     """The layout of a slice that is this rank's share over some group; None if it is no such slice."""
+    if "<the same on every rank>" in call.params:
+        return None
     axis = of.axes[dim]
     digit = axis_digit(axis)
     total = extent_of(axis)

@@ -1,0 +1,125 @@
+"""Subgraphs of higher-order ops written out in their place.
+
+A call that names subgraphs and passes on operands (a wrapper around a region without gradients, the two branches of a
+condition) is replaced by the subgraphs' nodes; its outputs are those of the first. What does not fit that form stays a call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.graph import DictArg, Graph, Node, Ref
+
+MAX_DEPTH = 32
+
+
+def inline_subgraphs(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The graph with subgraphs written out, and the names of values that went, by the name of what they are now."""
+    if not graph.subgraphs:
+        return graph, {}
+    writer = _Writer()
+    writer.write(graph, {}, "", 0)
+    names = {name: value.name for name, value in writer.aliases.items() if isinstance(value, Ref)}
+    return attrs.evolve(graph, nodes=writer.nodes, subgraphs={}), names
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.aliases: dict[str, Any] = {}
+
+    def write(self, graph: Graph, env: dict[str, Any], prefix: str, depth: int) -> Any:
+        """Append the nodes of a graph; the value of its output."""
+        result: Any = None
+        for node in graph.nodes:
+            if node.op == "placeholder" and node.name in env:
+                continue
+            if node.op == "get_attr" and node.name in graph.subgraphs:
+                continue
+            if node.op == "output" and prefix:
+                result = _map(node.args, env)
+                continue
+            if self._getitem(node, env, prefix):
+                continue
+            body = self._bodies(graph, node) if depth < MAX_DEPTH else None
+            if body is not None:
+                subgraphs, operands = body
+                given = _map(operands, env)
+                outs = [
+                    self.write(
+                        sub,
+                        dict(zip(_inputs(sub), given, strict=True)),
+                        f"{prefix}{node.name}.{i}." if i else f"{prefix}{node.name}.",
+                        depth + 1,
+                    )
+                    for i, sub in enumerate(subgraphs)
+                ]
+                env[node.name] = _flat_output(outs[0])
+                if not prefix:
+                    self.aliases[node.name] = env[node.name]
+                continue
+            name = prefix + node.name
+            self.nodes.append(
+                attrs.evolve(
+                    node,
+                    name=name,
+                    args=_map(node.args, env),
+                    kwargs={k: _map(v, env) for k, v in node.kwargs.items()},
+                )
+            )
+            if prefix:
+                env[node.name] = Ref(name)
+        return result
+
+    def _getitem(self, node: Node, env: dict[str, Any], prefix: str) -> bool:
+        if node.target != "operator.getitem" or len(node.args) != 2:
+            return False
+        source, index = node.args
+        if not isinstance(source, Ref) or not isinstance(index, int) or source.name not in env:
+            return False
+        value = env[source.name]
+        if not isinstance(value, tuple) or not -len(value) <= index < len(value):
+            return False
+        env[node.name] = value[index]
+        if not prefix:
+            self.aliases[node.name] = value[index]
+        return True
+
+    def _bodies(self, graph: Graph, node: Node) -> tuple[list[Graph], tuple[Any, ...]] | None:
+        """The subgraphs that a call names and the operands behind them, where those are their inputs."""
+        if node.op != "call_function":
+            return None
+        args = tuple(node.args) + tuple(node.kwargs.values())
+        places = [i for i, a in enumerate(args) if isinstance(a, Ref) and a.name in graph.subgraphs]
+        if not places:
+            return None
+        rest = args[places[-1] + 1 :]
+        operands = tuple(x for a in rest for x in (a if isinstance(a, tuple) else (a,)))
+        subgraphs = [graph.subgraphs[args[i].name] for i in places]  # type: ignore[union-attr]
+        if any(len(_inputs(sub)) != len(operands) for sub in subgraphs):
+            return None
+        return subgraphs, operands
+
+
+def _inputs(graph: Graph) -> list[str]:
+    return [node.name for node in graph.nodes if node.op == "placeholder"]
+
+
+def _flat_output(args: Any) -> Any:
+    """The output node's arguments as one tuple of values."""
+    value = args
+    while isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], tuple):
+        value = value[0]
+    return value
+
+
+def _map(arg: Any, env: dict[str, Any]) -> Any:
+    if isinstance(arg, Ref):
+        return env.get(arg.name, arg)
+    if isinstance(arg, tuple):
+        return tuple(_map(a, env) for a in arg)
+    if isinstance(arg, DictArg):
+        return DictArg(tuple((k, _map(v, env)) for k, v in arg.items))
+    return arg
