@@ -14,6 +14,8 @@ from layoutcheck._version import __version__
 
 if TYPE_CHECKING:
     from layoutcheck.check import check as check
+    from layoutcheck.equivalence import diff as diff
+    from layoutcheck.equivalence import equivalent as equivalent
     from layoutcheck.errors import InputError as InputError
     from layoutcheck.explain import explain as explain
     from layoutcheck.findings import CODES as CODES
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from layoutcheck.readers import from_fx as from_fx
     from layoutcheck.readers import load as load
     from layoutcheck.readers import save as save
+    from layoutcheck.regions import expand as expand
+    from layoutcheck.regions import fold as fold
     from layoutcheck.rules.decorator import rule as rule
 
 _HOME = {
@@ -34,6 +38,10 @@ _HOME = {
     "from_fx": "layoutcheck.readers",
     "explain": "layoutcheck.explain",
     "rule": "layoutcheck.rules.decorator",
+    "expand": "layoutcheck.regions",
+    "fold": "layoutcheck.regions",
+    "diff": "layoutcheck.equivalence",
+    "equivalent": "layoutcheck.equivalence",
     "Graph": "layoutcheck.graph",
     "Report": "layoutcheck.findings",
     "Finding": "layoutcheck.findings",

@@ -7,6 +7,9 @@ from typing import Any
 import click
 
 from layoutcheck._version import __version__
+from layoutcheck.cli.diff import diff_command
+from layoutcheck.cli.expand import expand_command
+from layoutcheck.cli.fold import fold_command
 from layoutcheck.cli.memory_cmd import memory_command
 from layoutcheck.cli.options import program_options
 
@@ -109,3 +112,5 @@ def convert(graph: str, output: str) -> int:
 
 
 app.add_command(memory_command)
+for _command in (expand_command, fold_command, diff_command):
+    app.add_command(_command)
