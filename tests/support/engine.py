@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
+from layoutcheck.check import check as run_check
+from layoutcheck.json_form import graph_from_json
 
 
 def load(graph: Any) -> Any:
     """A plain dict of the JSON form as the package's Graph; a Graph as it is."""
     if not isinstance(graph, dict):
         return graph
-    json_form = pytest.importorskip("layoutcheck.json_form")
-    return json_form.graph_from_json(graph)
+    return graph_from_json(graph)
 
 
 def check(graph: Any, **options: Any) -> Any:
-    """The report on a graph, given as a dict or a Graph. Skips where the checker is not there."""
-    checker = pytest.importorskip("layoutcheck.check")
-    return checker.check(load(graph), **options)
+    """The report on a graph, given as a dict or a Graph."""
+    return run_check(load(graph), **options)
 
 
 def text(value: Any) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from layoutcheck import readers
+from layoutcheck.json_form import graph_to_json
+
 from .builder import Json
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "graphs"
@@ -71,9 +74,7 @@ def _text(name: str) -> str:
     if name.endswith(".json.gz"):
         with gzip.open(path, "rt", encoding="utf-8") as file:
             return file.read()
-    readers = pytest.importorskip("layoutcheck.readers")
-    json_form = pytest.importorskip("layoutcheck.json_form")
-    return json.dumps(json_form.graph_to_json(readers.load(path)))
+    return json.dumps(graph_to_json(readers.load(path)))
 
 
 def load(name: str) -> Json:
