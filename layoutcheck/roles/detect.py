@@ -45,7 +45,7 @@ def find_roles(analysis: Analysis) -> Roles:
     for c in embeddings:
         roles.setdefault(c, "embedding")
     layers = _layers(analysis, blocks)
-    return Roles(roles, values, layers, tuple(norms), final, heads, embeddings, starts)
+    return Roles(roles, values, layers, tuple(norms), final, heads, embeddings, starts, flow)
 
 
 def _layers(analysis: Analysis, blocks: list[Block]) -> tuple[Layer, ...]:

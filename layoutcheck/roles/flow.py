@@ -79,7 +79,7 @@ class Flow:
         """Where the content of a value was computed: back over views, slices, casts, collectives and codes."""
         path = []
         while value not in self._roots:
-            before = self._carried(value)
+            before = self.carried(value)
             if before is None:
                 self._roots[value] = value
                 break
@@ -90,7 +90,8 @@ class Flow:
             self._roots[passed] = found
         return found
 
-    def _carried(self, value: int) -> int | None:
+    def carried(self, value: int) -> int | None:
+        """The value whose content this one is, in another form; None where it was computed."""
         if value >= self.program.n_values:
             return None
         call = self.maker[value]

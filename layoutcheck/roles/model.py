@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from layoutcheck.roles.flow import Flow
+
 ROLES = (
     "embedding",
     "norm.input",
@@ -89,7 +91,11 @@ class Layer:
 
 @attrs.define
 class Roles:
-    """The structure of one program. `calls` and `values` give a role by number."""
+    """The structure of one program. `calls` and `values` give a role by number.
+
+    `final` is the norm behind the last layer, `heads` the products that give logits, `starts` the values that a
+    stream begins with, `flow` the dataflow that all of it was found in.
+    """
 
     calls: dict[int, str]
     values: dict[int, str]
@@ -99,6 +105,7 @@ class Roles:
     heads: tuple[int, ...]
     embeddings: tuple[int, ...]
     starts: tuple[int, ...]
+    flow: Flow = attrs.field(repr=False, eq=False)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
