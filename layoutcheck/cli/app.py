@@ -38,6 +38,7 @@ def app() -> None:
     show_default=True,
 )
 @click.option("--output", "-o", metavar="FILE", help="Write the report to a file instead of stdout.")
+@click.option("--contract", metavar="NAME|FILE", help="Also check what each boundary of the decoder holds.")
 @click.option("--select", multiple=True, metavar="CODES", help="Only these codes, or prefixes such as LC1.")
 @click.option("--ignore", multiple=True, metavar="CODES", help="All but these codes or prefixes.")
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
@@ -59,6 +60,7 @@ def check(**options: Any) -> int:
 @GRAPH
 @program_options
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--roles", is_flag=True, help="The decoder's structure: layers, blocks and the role of each node.")
 @COLOR
 def show(**options: Any) -> int:
     """Print the typed graph, a line a node, grouped by module."""

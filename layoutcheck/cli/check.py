@@ -84,6 +84,7 @@ def run(
     strict: bool,
     stats: bool,
     color: str,
+    contract: str | None = None,
     **program: Any,
 ) -> int:
     """Check the graphs, write the report, and return the exit code.
@@ -95,6 +96,8 @@ def run(
     from layoutcheck.reports.wording import summary
 
     options = engine_options(program)
+    if contract is not None:
+        options["contract"] = contract
     wanted, unwanted = code_prefixes(select, "--select"), code_prefixes(ignore, "--ignore")
     reports: list[Report] = []
     failed = 0

@@ -46,8 +46,12 @@ def typed_blocks(graph: Any, report: Report) -> Iterator[tuple[str, list[str]]]:
         yield printable(module or "(no module)"), list(lines)
 
 
-def run(graph: str, form: str, color: str, **program: Any) -> int:
+def run(graph: str, form: str, color: str, roles: bool = False, **program: Any) -> int:
     """Type the graph and print it; findings are left to ``check``, so the exit code is 0."""
+    if roles:
+        from layoutcheck.cli.roles import run as show_roles
+
+        return show_roles(graph, form, color, **program)
     report, loaded = check_program(graph, [], engine_options(program))
     if form == "json":
         nodes = list(typed_nodes(loaded, report))

@@ -133,9 +133,13 @@ def _fixes(
     if fault.code == "LC504":
         low, _ = fault.wanted
         if len(fault.ways) > low:
-            extra = ", ".join(nodes[w.call].name for w in fault.ways[low:])
-            return (Fix(f"leave out {extra}: one {fault.state} may serve several readers", "0", times),)
-        return (Fix(f"add the {fault.state} that is missing at {b.title}", "0", times),)
+            extra = fault.ways[low:]
+            names = ", ".join(nodes[w.call].name for w in extra)
+            saved = " ".join(_saved(analysis, group, w) for w in extra)
+            return (Fix(f"leave out {names}: one {fault.state} may serve several readers", saved, times),)
+        return (
+            Fix(f"add the {fault.state} that is missing at {b.title}", _price(analysis, fault, of), times),
+        )
     fixes: list[Fix] = []
     if fault.code == "LC503":
         allowed = b.via or ()
@@ -165,13 +169,19 @@ def _fixes(
             else f"reduce_scatter instead of all_reduce {name}"
         )
         fixes.append(Fix(text, _saved(analysis, group, way), times))
-    if of is not None:
-        for option in conversions(analysis, of):
-            if all(state_of(option.layout, m) == wanted for m in group.axes):
-                fixes.append(Fix(f"{option.text} before {nodes[fault.site.call].name}", option.bytes, times))
-    if fault.code == "LC505" and times > 1:
-        fixes.append(Fix("convert it once, where it enters the layers, and keep it so inside", "0", 1))
+    for option in conversions(analysis, of) if of is not None else ():
+        if all(state_of(option.layout, m) == wanted for m in group.axes):
+            fixes.append(Fix(f"{option.text} before {nodes[fault.site.call].name}", option.bytes, times))
+            if fault.code == "LC505" and times > 1:
+                entry = f"{option.text} once, where the residual enters the layers, and keep it so inside"
+                fixes.append(Fix(entry, option.bytes, 1))
     return tuple(fixes)
+
+
+def _price(analysis: Analysis, fault: Fault, of: Layout | None) -> str:
+    """Bytes on the wire of the missing conversion of a value, where its layout allows that conversion."""
+    options = conversions(analysis, of) if of is not None else []
+    return next((option.bytes for option in options if option.text.startswith(fault.state)), "0")
 
 
 def _saved(analysis: Analysis, group: Group, way: Way) -> str:
