@@ -219,7 +219,9 @@ def join(values: Sequence[Tensor], of: Layout, ranks: Ranks, *, padding: bool = 
         if known is not None:
             where = None if mask is None else _share_mask(mask, sizes, mesh, at, local)
             if not close(known, x, where):
-                raise Undenoted(f"rank {r} holds another value than the ranks before it, the layout says that they are equal")
+                raise Undenoted(
+                    f"rank {r} holds another value than the ranks before it, the layout says that they are equal"
+                )
             continue
         first[key] = x
         index: Any = tuple(at[m] if m is not None else slice(None) for m in mesh)
@@ -286,9 +288,7 @@ def index_of(place: Placement, domain: Domain) -> Tensor:
     return total.expand(place.shape())
 
 
-def difference(
-    values: Sequence[Tensor], of: Layout, expected: Tensor, ranks: Ranks
-) -> str | None:
+def difference(values: Sequence[Tensor], of: Layout, expected: Tensor, ranks: Ranks) -> str | None:
     """Why rank values under a layout are not this tensor; None where they are. Padding is not compared."""
     try:
         got = join(values, of, ranks)
@@ -299,7 +299,11 @@ def difference(
         return f"denotes {tuple(got.shape)}, not {tuple(expected.shape)}"
     if close(got, expected, mask):
         return None
-    wrong = (got.to(torch.float64) - expected.to(torch.float64)).abs() > 1e-9 if not got.is_complex() else got != expected
+    wrong = (
+        (got.to(torch.float64) - expected.to(torch.float64)).abs() > 1e-9
+        if not got.is_complex()
+        else got != expected
+    )
     if mask is not None:
         wrong = wrong & mask.expand(wrong.shape)
     if not bool(wrong.any()):
@@ -310,9 +314,7 @@ def difference(
 
 def summands(whole: Tensor, n: int, generator: torch.Generator) -> list[Tensor]:
     """n random tensors with this sum; none of them is 0 or a multiple of it."""
-    parts = [
-        torch.randint(-9, 10, whole.shape, generator=generator).to(whole.dtype) for _ in range(n - 1)
-    ]
+    parts = [torch.randint(-9, 10, whole.shape, generator=generator).to(whole.dtype) for _ in range(n - 1)]
     rest = whole
     for part in parts:
         rest = rest - part

@@ -94,7 +94,14 @@ def _rank(
                     result = yield from result
             except RankError as error:
                 raise RankError(str(error.args[0]), node.name, rank) from None
-            except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AssertionError) as error:
+            except (
+                RuntimeError,
+                IndexError,
+                ValueError,
+                TypeError,
+                NotImplementedError,
+                AssertionError,
+            ) as error:
                 raise RankError(str(error).split("\n")[0], node.name, rank) from error
             values[node.name] = result
             if watch is not None:
@@ -155,7 +162,9 @@ def _meet(waiting: Mapping[int, tuple[Exchange, list[int]]]) -> dict[int, Any]:
             continue
         if r not in group:
             raise RankError(f"rank {r} takes part in a group {group} that it is not in")
-        if not all(q in waiting and waiting[q][1] == group and waiting[q][0].kind == asked.kind for q in group):
+        if not all(
+            q in waiting and waiting[q][1] == group and waiting[q][0].kind == asked.kind for q in group
+        ):
             continue
         requests = [waiting[q][0] for q in group]
         for me, q in enumerate(group):
@@ -197,7 +206,14 @@ def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -
             result = function(**mine)
             if isinstance(result, Generator):
                 result = yield from result
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AssertionError) as error:
+        except (
+            RuntimeError,
+            IndexError,
+            ValueError,
+            TypeError,
+            NotImplementedError,
+            AssertionError,
+        ) as error:
             raise RankError(str(error).split("\n")[0], target) from error
         return result
 

@@ -64,9 +64,7 @@ def c10d_reduce_scatter(input: Tensor, reduce_op: str, group_size: int, group_na
 
 
 @reference("_c10d_functional.all_to_all_single", "_c10d_functional_autograd.all_to_all_single")
-def c10d_all_to_all(
-    input: Tensor, output_split_sizes: Any, input_split_sizes: Any, group_name: str
-) -> Talk:
+def c10d_all_to_all(input: Tensor, output_split_sizes: Any, input_split_sizes: Any, group_name: str) -> Talk:
     """Piece j of dimension 0 goes to rank j of the group."""
     return (yield Exchange("all_to_all", input, group_name, 0, input_split_sizes))
 
@@ -77,7 +75,9 @@ def c10d_broadcast(input: Tensor, src: int, group_name: str) -> Talk:
     return (yield Exchange("broadcast", input, group_name, root=src))
 
 
-@reference("_c10d_functional.wait_tensor", "_c10d_functional._wrap_tensor_autograd", "c10d_functional.wait_tensor")
+@reference(
+    "_c10d_functional.wait_tensor", "_c10d_functional._wrap_tensor_autograd", "c10d_functional.wait_tensor"
+)
 def wait_tensor(tensor: Tensor) -> Tensor:
     """A value is there as soon as it was exchanged."""
     return tensor

@@ -65,7 +65,9 @@ def dsa_indexer(
         at = torch.arange(keys)
         own = slots_of(indexer_cache)[block_tables[i][at // rows] * rows + at % rows]
         part = slice(low, low + n)
-        score = torch.einsum("nh,nhm->nm", weights[part], torch.relu(torch.einsum("nhd,md->nhm", q[part], own)))
+        score = torch.einsum(
+            "nh,nhm->nm", weights[part], torch.relu(torch.einsum("nhd,md->nhm", q[part], own))
+        )
         out[part] = best(score, torch.arange(n) + keys - n, topk_limit)
         low += n
     return out.view(*hidden_states.shape[:-1], topk_limit)

@@ -118,7 +118,14 @@ def static_quant_linear_int4_all_reduce(
 
 @reference("tensor_cast.fp8_linear_all_reduce")
 def fp8_linear_all_reduce(
-    x: Tensor, w: Tensor, x_scale: Any, w_scale: Any, bias: Any, out_dtype: Any, rank: int, rank_group: Sequence[int]
+    x: Tensor,
+    w: Tensor,
+    x_scale: Any,
+    w_scale: Any,
+    bias: Any,
+    out_dtype: Any,
+    rank: int,
+    rank_group: Sequence[int],
 ) -> Talk:
     """The sum over the group of a linear on eight-bit floats."""
     return (yield Exchange("all_reduce", fp8_linear(x, w, x_scale, w_scale, bias, out_dtype), rank_group))
@@ -126,7 +133,14 @@ def fp8_linear_all_reduce(
 
 @reference("tensor_cast.mxfp4_linear_all_reduce")
 def mxfp4_linear_all_reduce(
-    x: Tensor, w: Tensor, x_scale: Any, w_scale: Any, bias: Any, out_dtype: Any, rank: int, rank_group: Sequence[int]
+    x: Tensor,
+    w: Tensor,
+    x_scale: Any,
+    w_scale: Any,
+    bias: Any,
+    out_dtype: Any,
+    rank: int,
+    rank_group: Sequence[int],
 ) -> Talk:
     """The sum over the group of a linear on four-bit floats."""
     return (yield Exchange("all_reduce", mxfp4_linear(x, w, x_scale, w_scale, bias, out_dtype), rank_group))

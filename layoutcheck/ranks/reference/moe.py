@@ -112,22 +112,40 @@ def grouped_matmul(x: Sequence[Tensor], w: Sequence[Tensor], bias: Any) -> Tenso
 
 @reference("tensor_cast.grouped_matmul_quant")
 def grouped_matmul_quant(
-    x: Sequence[Tensor], w: Sequence[Tensor], w_scale: Any, w_offset: Any, x_scale: Any, x_offset: Any, bias: Any, out_dtype: Any
+    x: Sequence[Tensor],
+    w: Sequence[Tensor],
+    w_scale: Any,
+    w_offset: Any,
+    x_scale: Any,
+    x_offset: Any,
+    bias: Any,
+    out_dtype: Any,
 ) -> Tensor:
     """On eight-bit codes."""
 
     def product(rows: Tensor, i: int) -> Tensor:
-        return real(rows, _each(x_scale, i), _each(x_offset, i)) @ real(w[i], _each(w_scale, i), _each(w_offset, i))
+        return real(rows, _each(x_scale, i), _each(x_offset, i)) @ real(
+            w[i], _each(w_scale, i), _each(w_offset, i)
+        )
 
     return grouped(x, product, bias)
 
 
 @reference("tensor_cast.grouped_matmul_quant_int4")
 def grouped_matmul_quant_int4(
-    x: Sequence[Tensor], w: Sequence[Tensor], w_scale: Any, w_offset: Any, x_scale: Any, x_offset: Any, bias: Any, out_dtype: Any
+    x: Sequence[Tensor],
+    w: Sequence[Tensor],
+    w_scale: Any,
+    w_offset: Any,
+    x_scale: Any,
+    x_offset: Any,
+    bias: Any,
+    out_dtype: Any,
 ) -> Tensor:
     """On packed four-bit codes."""
-    return grouped_matmul_quant(x, [unpack(m) for m in w], w_scale, w_offset, x_scale, x_offset, bias, out_dtype)
+    return grouped_matmul_quant(
+        x, [unpack(m) for m in w], w_scale, w_offset, x_scale, x_offset, bias, out_dtype
+    )
 
 
 @reference("tensor_cast.grouped_matmul_fp8")
@@ -154,7 +172,14 @@ def grouped_matmul_swiglu(x: Sequence[Tensor], w: Sequence[Tensor], bias: Any) -
 
 @reference("tensor_cast.grouped_matmul_quant_swiglu")
 def grouped_matmul_quant_swiglu(
-    x: Sequence[Tensor], w: Sequence[Tensor], w_scale: Any, w_offset: Any, x_scale: Any, x_offset: Any, bias: Any, out_dtype: Any
+    x: Sequence[Tensor],
+    w: Sequence[Tensor],
+    w_scale: Any,
+    w_offset: Any,
+    x_scale: Any,
+    x_offset: Any,
+    bias: Any,
+    out_dtype: Any,
 ) -> Tensor:
     """As `grouped_matmul_swiglu`, on codes."""
     return _halved(grouped_matmul_quant(x, w, w_scale, w_offset, x_scale, x_offset, bias, out_dtype))
@@ -162,7 +187,14 @@ def grouped_matmul_quant_swiglu(
 
 @reference("tensor_cast.grouped_matmul_quant_int4_swiglu")
 def grouped_matmul_quant_int4_swiglu(
-    x: Sequence[Tensor], w: Sequence[Tensor], w_scale: Any, w_offset: Any, x_scale: Any, x_offset: Any, bias: Any, out_dtype: Any
+    x: Sequence[Tensor],
+    w: Sequence[Tensor],
+    w_scale: Any,
+    w_offset: Any,
+    x_scale: Any,
+    x_offset: Any,
+    bias: Any,
+    out_dtype: Any,
 ) -> Tensor:
     """As `grouped_matmul_swiglu`, on packed codes."""
     return _halved(grouped_matmul_quant_int4(x, w, w_scale, w_offset, x_scale, x_offset, bias, out_dtype))
@@ -186,7 +218,13 @@ def grouped_matmul_mxfp4_swiglu(
 
 @reference("tensor_cast.grouped_matmul_mxfp4_swiglu_quant")
 def grouped_matmul_mxfp4_swiglu_quant(
-    x: Sequence[Tensor], w: Sequence[Tensor], w_scale: Any, x_scale: Any, bias: Any, out_dtype: Any, group_size: int
+    x: Sequence[Tensor],
+    w: Sequence[Tensor],
+    w_scale: Any,
+    x_scale: Any,
+    bias: Any,
+    out_dtype: Any,
+    group_size: int,
 ) -> tuple[Tensor, ...]:
     """The same, coded in blocks again."""
     return blockwise(grouped_matmul_mxfp4_swiglu(x, w, w_scale, x_scale, bias, out_dtype), group_size)
@@ -204,7 +242,9 @@ def dispatch_ffn_combine(
     rank_group: Sequence[int],
 ) -> Generator[Exchange, Any, Any]:
     """The mean over the choices of each row's experts: W2 (silu(gate) up) with [gate, up] = x W1. Expert e lives on rank e // (experts a rank)."""
-    weights1, weights2 = (list(w.unbind(0)) if isinstance(w, torch.Tensor) else list(w) for w in (gmm1_w, gmm2_w))
+    weights1, weights2 = (
+        list(w.unbind(0)) if isinstance(w, torch.Tensor) else list(w) for w in (gmm1_w, gmm2_w)
+    )
     mine, n = len(weights1), len(rank_group)
     rows = init_routing(x, expert_indices)
     order = expert_indices.flatten().sort(stable=True)[0]
@@ -217,8 +257,12 @@ def dispatch_ffn_combine(
     out = got.new_zeros(got.shape[0], weights2[0].shape[-1])
     for e in range(mine):
         at = which == first + e
-        y = grouped([got[at]], lambda r, i, e=e: r @ weights1[e], None if gmm1_bias is None else [gmm1_bias[e]])
-        out[at] = grouped([_halved(y)], lambda r, i, e=e: r @ weights2[e], None if gmm2_bias is None else [gmm2_bias[e]])
+        y = grouped(
+            [got[at]], lambda r, i, e=e: r @ weights1[e], None if gmm1_bias is None else [gmm1_bias[e]]
+        )
+        out[at] = grouped(
+            [_halved(y)], lambda r, i, e=e: r @ weights2[e], None if gmm2_bias is None else [gmm2_bias[e]]
+        )
     home = yield Exchange("all_to_all", out, rank_group, 0, back)
     return unpermute(home, expert_indices).mean(-2).view(*x.shape[:-1], home.shape[-1])
 
@@ -238,7 +282,6 @@ reference("aten._grouped_mm")(
     lambda self, mat2, offs=None, bias=None, out_dtype=None: (
         torch.einsum("etk,ekn->etn", self, mat2)
         if offs is None
-        else grouped_mm_fallback(self, mat2, offs)
-        + (0 if bias is None else bias)
+        else grouped_mm_fallback(self, mat2, offs) + (0 if bias is None else bias)
     )
 )

@@ -108,7 +108,13 @@ def rms_norm_mxfp4(x: Tensor, weight: Tensor, eps: float, group_size: int) -> tu
 
 @reference("tensor_cast.add_rms_norm_dynamic_quant_symmetric")
 def add_rms_norm_symmetric(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, dims: Any, scale_dtype: Any = None, out_dtype: Any = None
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float,
+    dims: Any,
+    scale_dtype: Any = None,
+    out_dtype: Any = None,
 ) -> tuple[Tensor, ...]:
     """The sum's norm in symmetric codes, and their scale."""
     return symmetric(rms_norm(x + residual, weight, eps), dims, out_dtype)
@@ -116,7 +122,13 @@ def add_rms_norm_symmetric(
 
 @reference("tensor_cast.add_rms_norm_dynamic_quant_asymmetric")
 def add_rms_norm_asymmetric(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, dims: Any, scale_dtype: Any = None, out_dtype: Any = None
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float,
+    dims: Any,
+    scale_dtype: Any = None,
+    out_dtype: Any = None,
 ) -> tuple[Tensor, ...]:
     """The sum's norm in codes with an offset."""
     return asymmetric(rms_norm(x + residual, weight, eps), dims, out_dtype)
@@ -132,7 +144,13 @@ def add_rms_norm_mxfp4(
 
 @reference("tensor_cast.add_rms_norm_dynamic_quant2_symmetric")
 def add_rms_norm2_symmetric(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, dims: Any, scale_dtype: Any = None, out_dtype: Any = None
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float,
+    dims: Any,
+    scale_dtype: Any = None,
+    out_dtype: Any = None,
 ) -> tuple[Tensor, ...]:
     """Codes, scale, and the sum."""
     return (*symmetric(rms_norm(x + residual, weight, eps), dims, out_dtype), x + residual)
@@ -140,7 +158,13 @@ def add_rms_norm2_symmetric(
 
 @reference("tensor_cast.add_rms_norm_dynamic_quant2_asymmetric")
 def add_rms_norm2_asymmetric(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, dims: Any, scale_dtype: Any = None, out_dtype: Any = None
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float,
+    dims: Any,
+    scale_dtype: Any = None,
+    out_dtype: Any = None,
 ) -> tuple[Tensor, ...]:
     """Codes, scale, offset, and the sum."""
     return (*asymmetric(rms_norm(x + residual, weight, eps), dims, out_dtype), x + residual)

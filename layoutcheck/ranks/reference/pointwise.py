@@ -100,8 +100,13 @@ def sym_numel(self: Tensor) -> int:
     return int(self.numel())
 
 
-@reference("aten._assert_scalar", "aten._assert_async", "aten.sym_constrain_range", "aten._assert_tensor_metadata",
-           "aten.sym_constrain_range_for_size")
+@reference(
+    "aten._assert_scalar",
+    "aten._assert_async",
+    "aten.sym_constrain_range",
+    "aten._assert_tensor_metadata",
+    "aten.sym_constrain_range_for_size",
+)
 def nothing(*args: Any, **kwargs: Any) -> None:
     """An assertion; the checker reads it, nobody needs to run it."""
 
@@ -124,8 +129,25 @@ def sym_sum(args: Sequence[Any]) -> Any:
     return sum(args)
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod", "neg", "truediv", "eq", "ne", "lt", "le", "gt", "ge", "pow",
-              "and_", "or_", "getitem"):
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "floordiv",
+    "mod",
+    "neg",
+    "truediv",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "pow",
+    "and_",
+    "or_",
+    "getitem",
+):
     reference(f"operator.{_name}")(getattr(operator, _name))
 for _name in ("ceil", "floor", "trunc"):
     reference(f"math.{_name}")(getattr(math, _name))

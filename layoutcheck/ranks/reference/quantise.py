@@ -75,13 +75,17 @@ def quantize(x: Tensor, scale: Tensor, offset: Any, out_dtype: Any = None) -> Te
 
 
 @reference("tensor_cast.dynamic_quantize_symmetric")
-def dynamic_symmetric(x: Tensor, dims: Any, scale_dtype: Any = None, out_dtype: Any = None) -> tuple[Tensor, ...]:
+def dynamic_symmetric(
+    x: Tensor, dims: Any, scale_dtype: Any = None, out_dtype: Any = None
+) -> tuple[Tensor, ...]:
     """Codes and scale."""
     return symmetric(x, dims, out_dtype)
 
 
 @reference("tensor_cast.dynamic_quantize_asymmetric")
-def dynamic_asymmetric(x: Tensor, dims: Any, scale_dtype: Any = None, out_dtype: Any = None) -> tuple[Tensor, ...]:
+def dynamic_asymmetric(
+    x: Tensor, dims: Any, scale_dtype: Any = None, out_dtype: Any = None
+) -> tuple[Tensor, ...]:
     """Codes, scale and offset."""
     return asymmetric(x, dims, out_dtype)
 
@@ -93,7 +97,9 @@ def dynamic_mxfp4(x: Tensor, group_size: int) -> tuple[Tensor, ...]:
 
 
 @reference("tensor_cast.m3_swiglu_quant")
-def offset_swiglu_quant(gate: Tensor, up: Tensor, alpha: float, limit: float, group_size: int) -> tuple[Tensor, ...]:
+def offset_swiglu_quant(
+    gate: Tensor, up: Tensor, alpha: float, limit: float, group_size: int
+) -> tuple[Tensor, ...]:
     """The gated activation, one scale a row."""
     from layoutcheck.ranks.reference.pointwise import offset_swiglu
 

@@ -1,0 +1,541 @@
+"""Every rule against real values: operand states x result states, p in {1, 2, 3, 4}, token counts around p.
+
+A `Sample` is one call of an op with tensors written as axes of labels (`t (h d)`), where `t`, `s` and `q` are token domains and all other labels features. The
+engine is asked what the result is for each combination of operand states; the op is run on every rank, and on one device for what should come out.
+
+* incorrect: the engine says nothing is wrong, and the rank values do not denote the right tensor under the claimed layout (or do not run);
+* missing: the engine refuses, and some result state (Full, cut along an axis, Partial) would have denoted the right tensor in every trial.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import torch
+
+from layoutcheck.domains import Factor, factor, feature, padded, token
+from layoutcheck.graph import DtypeArg
+from layoutcheck.infer.call import Context, Hole
+from layoutcheck.infer.run import apply
+from layoutcheck.layouts import Layout, layout
+from layoutcheck.mesh import build_mesh
+from layoutcheck.program import OpInstance
+from layoutcheck.ranks.denote import Ranks, Undenoted, close, join, placement, share, summands, valid
+from layoutcheck.ranks.interpreter import RankError, run_call
+from layoutcheck.ranks.reference import find, real_dtype
+from layoutcheck.rules.rulebook import RuleBook
+
+Tensor = torch.Tensor
+TOKENS = ("t", "s", "q")
+SIZES = (1, 2, 3, 4)
+
+
+def token_counts(p: int) -> list[int]:
+    """Counts around p, where shares are empty, short or uneven."""
+    return sorted({1, p - 1, p, p + 1, 2 * p + 1} - {0})
+
+
+@dataclass(frozen=True)
+class X:
+    """A tensor operand: its axes as labels, and what its values are.
+
+    kind: `f` eighths (exact under sums and products), `p` positive ones, `i` small integers, `b` truth values, `c` int8 codes, `@n` positions below the extent
+    of label n (or a number), `rows` distinct random floats, `u` permutations (distinct positions below the axis' size).
+    """
+
+    axes: str
+    kind: str = "f"
+    extents: dict[str, int] = field(default_factory=dict, hash=False)
+    states: str = "all"
+
+    def labels(self) -> list[list[str]]:
+        """Labels per axis."""
+        out: list[list[str]] = []
+        inside = False
+        for word in self.axes.replace("(", "( ").replace(")", " )").split():
+            if word == "(":
+                out.append([])
+                inside = True
+            elif word == ")":
+                inside = False
+            elif inside:
+                out[-1].append(word)
+            else:
+                out.append([] if word == "1" else [word])
+        return out
+
+
+@dataclass(frozen=True)
+class Sz:
+    """A list of sizes: labels as operand `of` has them on a rank, numbers as they are."""
+
+    parts: tuple[str | int, ...]
+    of: str = "self"
+
+
+@dataclass(frozen=True)
+class At:
+    """A literal that depends on the rank: `of(env)` with env.rank, .p, .T, .c (the share's rows)."""
+
+    of: Callable[[Env], Any]
+
+
+@dataclass(frozen=True)
+class Env:
+    """What a literal may depend on. On one device rank is None."""
+
+    rank: int | None
+    p: int
+    T: int
+
+    @property
+    def c(self) -> int:
+        """Rows of an even share of the padded tokens."""
+        return -(-self.T // self.p)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A call. `expected` computes what should come out on one device, where that is not the op on the whole operands."""
+
+    target: str
+    args: dict[str, Any]
+    expected: Callable[[dict[str, Any], Env], Any] | None = None
+    only: Callable[[int, int], bool] | None = None
+    note: str = ""
+    packed: bool = False
+    """Feature shards keep their order only up to how each rank packs its own part (q, k and v in one weight): no claim on those."""
+    fragile: bool = False
+    """The kernel crashes on shapes that do not fit: run only what is not refused."""
+
+    def operands(self) -> list[tuple[str, int | None, X]]:
+        """Tensor operands: parameter, place in a list, and the tensor."""
+        out: list[tuple[str, int | None, X]] = []
+        for name, value in self.args.items():
+            if isinstance(value, X):
+                out.append((name, None, value))
+            elif isinstance(value, list):
+                out.extend((name, i, v) for i, v in enumerate(value) if isinstance(v, X))
+        return out
+
+
+EXTENTS = {"h": 12, "d": 4, "k": 24, "n": 12, "e": 12, "b": 12, "r": 2, "s": 12, "q": 12}
+
+
+def extent(label: str, x: X, T: int) -> int:
+    """The global extent of a label."""
+    if label == "t":
+        return T
+    if label.isdigit():
+        return int(label)
+    return x.extents.get(label, EXTENTS.get(label, 12))
+
+
+State = tuple[str, int]
+FULL: State = ("full", -1)
+
+
+def states(x: X, p: int) -> list[State]:
+    """Full, Partial (for numbers), and a cut of each axis at its leading label."""
+    out: list[State] = [FULL]
+    if p == 1 or x.states == "full":
+        return out
+    if x.kind in ("f", "p", "i", "rows", "c") and x.states != "cut":
+        out.append(("partial", -1))
+    for i, labels in enumerate(x.labels()):
+        if labels and (labels[0] in TOKENS or extent(labels[0], x, 0) % p == 0):
+            out.append(("cut", i))
+    return out
+
+
+def layout_for(x: X, state: State, p: int, T: int, dtype: str) -> Layout:
+    """The layout of an operand in a state over mesh axis 0."""
+    axes: list[tuple[Factor, ...]] = []
+    bound: dict[int, tuple[Factor, ...]] = {}
+    for i, labels in enumerate(x.labels()):
+        axis: list[Factor] = []
+        for j, label in enumerate(labels):
+            n = extent(label, x, T)
+            domain = token(label.upper(), n) if label in TOKENS else feature(n)
+            if state == ("cut", i) and j == 0:
+                c = -(-n // p)
+                domain = padded(domain, c * p) if label in TOKENS else domain
+                bound[0] = (factor(domain, c, p),)
+                axis.append(factor(domain, 1, c))
+            elif n != 1 or label in TOKENS:
+                axis.append(domain.whole)
+        axes.append(tuple(axis))
+    return layout(dtype, tuple(axes), bound, (0,) if state[0] == "partial" else ())
+
+
+DTYPES = {"b": "bool", "i": "int64", "u": "int64", "c": "int8"}
+
+
+def dtype_of(x: X) -> str:
+    """The dtype that the layout gets."""
+    return "int64" if x.kind.startswith("@") else DTYPES.get(x.kind, "float32")
+
+
+def draw(x: X, shape: Sequence[int], T: int, generator: torch.Generator) -> Tensor:
+    """Random values: no constant and no symmetric ones."""
+    if x.kind == "b":
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    if x.kind == "i":
+        return torch.randint(-9, 10, shape, generator=generator)
+    if x.kind == "c":
+        return torch.randint(-7, 8, shape, generator=generator).to(torch.int8)
+    if x.kind == "u":
+        return torch.stack(
+            [torch.randperm(shape[-1], generator=generator) for _ in range(max(1, _rows(shape)))]
+        ).reshape(tuple(shape))
+    if x.kind.startswith("@"):
+        high = extent(x.kind[1:], x, T)
+        return torch.randint(0, max(high, 1), shape, generator=generator)
+    if x.kind == "rows":
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+    low = 0 if x.kind == "p" else -20
+    # odd eighths: never 0, so that quotients are finite
+    return (2 * torch.randint(low, 20, shape, generator=generator) + 1).to(torch.float64) / 8
+
+
+def _rows(shape: Sequence[int]) -> int:
+    total = 1
+    for n in shape[:-1]:
+        total *= n
+    return total
+
+
+@dataclass
+class Trial:
+    """One run of a combination: what was claimed, refused, and which result states held."""
+
+    refused: list[str]
+    wrong: str | None
+    holds: set[str] | None
+    claim: str
+    kind: str = "claim"
+
+
+@dataclass
+class Verdict:
+    """All trials of one combination of operand states."""
+
+    sample: Sample
+    states: tuple[State, ...]
+    incorrect: list[str] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    refusals: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    trials: int = 0
+    empty: int = 0
+
+    def text(self) -> str:
+        """The combination in words."""
+        parts = []
+        for (name, i, x), state in zip(self.sample.operands(), self.states):
+            parts.append(f"{name}{'' if i is None else i}[{x.axes}]={_word(x, state)}")
+        return f"{self.sample.target}({', '.join(parts)}){' ' + self.sample.note if self.sample.note else ''}"
+
+
+def _word(x: X, state: State) -> str:
+    if state[0] != "cut":
+        return state[0].capitalize()
+    label = x.labels()[state[1]][0]
+    return f"{'Local' if label in TOKENS else 'Sharded'}({label})"
+
+
+_meshes: dict[tuple[int, int], Context] = {}
+
+
+def context(p: int, rank: int) -> Context:
+    """What the engine knows: a group tp of p ranks."""
+    if (p, rank) not in _meshes:
+        group = tuple(range(p))
+        mesh = (
+            build_mesh([group], {}, aliases={"tp": p}, rank=rank, world=p, sharing=[group])
+            if p > 1
+            else build_mesh([], {}, rank=0)
+        )
+        _meshes[(p, rank)] = Context(mesh, None, frozenset(), None)
+    return _meshes[(p, rank)]
+
+
+def _literal(value: Any, env: Env, local: Callable[[str, str], int]) -> Any:
+    if isinstance(value, Sz):
+        return [local(value.of, part) if isinstance(part, str) else part for part in value.parts]
+    if isinstance(value, At):
+        return value.of(env)
+    if isinstance(value, list):
+        return [_literal(v, env, local) for v in value]
+    return value
+
+
+def _resolved(
+    sample: Sample, tensors: dict[tuple[str, int | None], Any], env: Env, local: Callable[[str, str], int]
+) -> dict[str, Any]:
+    """Arguments with `tensors` in the place of operands."""
+    out: dict[str, Any] = {}
+    for name, value in sample.args.items():
+        if isinstance(value, X):
+            out[name] = tensors[name, None]
+        elif isinstance(value, list) and any(isinstance(v, X) for v in value):
+            out[name] = [tensors[name, i] if isinstance(v, X) else v for i, v in enumerate(value)]
+        else:
+            out[name] = _literal(value, env, local)
+    return out
+
+
+def _torch_args(args: dict[str, Any]) -> dict[str, Any]:
+    return {k: real_dtype(v.name) if isinstance(v, DtypeArg) else v for k, v in args.items()}
+
+
+def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: int, seed: int) -> Trial | None:
+    """Ask the engine and run; None where the op does not run on one device at this size."""
+    generator = torch.Generator().manual_seed(seed)
+    operands = sample.operands()
+    ranks = Ranks((p,) if p > 1 else ())
+    layouts = [layout_for(x, s, p, T, dtype_of(x)) for (_, _, x), s in zip(operands, chosen)]
+    whole: dict[tuple[str, int | None], Tensor] = {}
+    shares: dict[tuple[str, int | None], list[Tensor]] = {}
+    for (name, i, x), state, of in zip(operands, chosen, layouts):
+        shape = [1 if not labels else _product(extent(y, x, T) for y in labels) for labels in x.labels()]
+        value = draw(x, shape, T, generator)
+        whole[name, i] = value
+        big = value
+        if state[0] == "cut":
+            axis = state[1]
+            want = _global_rows(of, axis, p)
+            if want != shape[axis]:
+                more = list(shape)
+                more[axis] = want - shape[axis]
+                big = torch.cat([value, draw(x, more, T, generator)], axis)
+        parts = (
+            summands(big.to(torch.float64) if big.dtype == torch.int8 else big, p, generator)
+            if state[0] == "partial"
+            else None
+        )
+        if parts is not None and big.dtype == torch.int8:
+            parts = [q.to(torch.int8) for q in parts]
+        shares[name, i] = share(big, of, ranks, parts)
+    state_of = {(name, i): (x, s) for (name, i, x), s in zip(operands, chosen)}
+
+    def size(name: str, label: str, local: bool) -> int:
+        x, s = state_of[name, None] if (name, None) in state_of else state_of[name, 0]
+        n = extent(label, x, T)
+        cut_label = x.labels()[s[1]][0] if s[0] == "cut" else ""
+        return -(-n // p) if local and label == cut_label else n
+
+    one = Env(None, p, T)
+    given = _resolved(sample, dict(whole), one, lambda of, label: size(of, label, False))
+    try:
+        if sample.expected is not None:
+            expected = sample.expected(_torch_args(given), one)
+        else:
+            expected = run_call(sample.target, [_clone(_torch_args(given))], lambda r, g: [0])[0]
+        mutated_to = None
+    except (RankError, RuntimeError, IndexError, ValueError, TypeError) as error:
+        if sample.expected is not None:
+            raise
+        del error
+        return None
+    del mutated_to
+    outs, refused, claims = _claims(
+        book, sample, layouts, p, T, size, len(expected) if isinstance(expected, (tuple, list)) else 1
+    )
+    per_rank = []
+    for r in range(p):
+        mine = {key: values[r] for key, values in shares.items()}
+        args = _resolved(sample, mine, Env(r, p, T), lambda of, label: size(of, label, True))
+        per_rank.append(_clone(_torch_args(args)))
+    wanted = list(expected) if isinstance(expected, (tuple, list)) else [expected]
+    if refused and sample.fragile:
+        return Trial(refused, None, None, claims)
+    try:
+        got = run_call(sample.target, per_rank, lambda r, g: list(range(p)))
+    except RankError as error:
+        said = {unclaimed(of, ranks) for of in outs if isinstance(of, Layout)}
+        if sample.packed and _shards_features(chosen, operands):
+            said = {"packed"}
+        if refused or (said and None not in said):
+            return Trial(refused, None, None, claims, next(iter(said - {None}), None) or "claim")
+        return Trial(refused, f"{claims} does not run: {error}", None, claims)
+    results = [list(g) if isinstance(g, (tuple, list)) else [g] for g in got]
+    if any(len(r) != len(wanted) for r in results):
+        return Trial(refused, None, None, claims, "other pieces")
+    holds: set[str] | None = None
+    wrong = None
+    kind = "claim"
+    for j, want in enumerate(wanted):
+        if not isinstance(want, torch.Tensor):
+            continue
+        values = [r[j] for r in results]
+        here = held(values, want)
+        holds = here if holds is None else holds & here
+        if refused or wrong is not None:
+            continue
+        of = outs[j] if j < len(outs) else None
+        if not isinstance(of, Layout):
+            continue
+        problem, what = check(values, of, want, ranks)
+        if problem is not None and sample.packed and _shards_features(chosen, operands):
+            problem, what = None, "packed"
+        if what != "claim":
+            kind = what
+        elif problem is not None:
+            wrong = f"output {j} {claims}: {problem}"
+    return Trial(refused, wrong, holds, claims, kind)
+
+
+def _shards_features(chosen: Sequence[State], operands: Sequence[tuple[str, int | None, X]]) -> bool:
+    return any(s[0] == "cut" and x.labels()[s[1]][0] not in TOKENS for s, (_, _, x) in zip(chosen, operands))
+
+
+def _product(values: Iterator[int]) -> int:
+    total = 1
+    for v in values:
+        total *= v
+    return total
+
+
+def _global_rows(of: Layout, axis: int, p: int) -> int:
+    return int(of.shape[axis]) * p
+
+
+def _clone(args: dict[str, Any]) -> dict[str, Any]:
+    def copy(v: Any) -> Any:
+        if isinstance(v, torch.Tensor):
+            return v.clone()
+        return [copy(x) for x in v] if isinstance(v, list) else v
+
+    return {k: copy(v) for k, v in args.items()}
+
+
+def _claims(
+    book: RuleBook,
+    sample: Sample,
+    layouts: list[Layout],
+    p: int,
+    T: int,
+    size: Callable[[str, str, bool], int],
+    returns: int,
+) -> tuple[list[Any], list[str], str]:
+    """Result layouts, refusals and the claim as text; the same from every rank's point of view."""
+    rule = book.lookup(sample.target)
+    assert rule is not None, sample.target
+    first: list[Any] | None = None
+    refused: list[str] = []
+    holes = {(name, i): Hole(k) for k, (name, i, _) in enumerate(sample.operands())}
+    text = ""
+    views = range(p) if any(isinstance(v, At) for v in sample.args.values()) else range(1)
+    for r in views:
+        args = _resolved(sample, dict(holes), Env(r, p, T), lambda of, label: size(of, label, True))
+        args = {k: tuple(v) if isinstance(v, list) else v for k, v in args.items()}
+        params = rule.bind([], args)
+        instance = OpInstance(sample.target, rule, params, len(layouts), returns)
+        ctx = context(p, r)
+        result = apply(ctx, instance, tuple(layouts))
+        refused += [i.code for i in result.issues] + [
+            f"want {w.kind}" for w in result.wants if w.issue is not None or w.kind == "cut"
+        ]
+        text = ", ".join(ctx.show(o) if isinstance(o, Layout) else str(o) for o in result.outs)
+        if first is None:
+            first = list(result.outs)
+        elif first != list(result.outs) and not refused:
+            refused.append("differs by rank")
+    return first or [], refused, text
+
+
+def unclaimed(of: Layout, ranks: Ranks) -> str | None:
+    """Why a layout claims nothing of the op on whole operands: it is Mixed, has a factor on no axis, or names other rows; None if it does."""
+    if any(of.is_mixed(m) for m in range(len(ranks.sizes))):
+        return "mixed"
+    if any(f.domain.kind not in ("token", "feature", "pad", "any", "iota") for axis in of.axes for f in axis):
+        return "other domain"
+    return "off axis" if placement(of, ranks).off else None
+
+
+def check(values: list[Tensor], of: Layout, want: Tensor, ranks: Ranks) -> tuple[str | None, str]:
+    """Whether values denote `want` under a layout: the problem, and whether the layout claims that at all."""
+    said = unclaimed(of, ranks)
+    if said is not None and said != "other domain":
+        return None, said
+    try:
+        got = join(values, of, ranks)
+        mask = valid(of, ranks)
+    except Undenoted as error:
+        return (None, said) if said else (str(error), "claim")
+    if got.shape == want.shape:
+        good = close(got, want, mask)
+    elif mask is not None and got.dim() == want.dim() and int(mask.sum()) == want.numel():
+        good = close(got[mask].reshape(want.shape), want)
+    elif said:
+        return None, said
+    else:
+        return f"denotes {tuple(got.shape)}, not {tuple(want.shape)}", "claim"
+    if said and not good:
+        return None, said
+    return (None if good else "other values"), "claim"
+
+
+def held(values: list[Tensor], want: Tensor) -> set[str]:
+    """Result states under which rank values denote a tensor."""
+    out = set()
+    if all(close(v, want) for v in values):
+        out.add("Full")
+    if len(values) > 1 and values[0].dtype != torch.bool and all(v.shape == want.shape for v in values):
+        total = torch.stack([v.to(torch.float64) if not v.is_complex() else v for v in values]).sum(0)
+        if close(total.to(want.dtype), want):
+            out.add("Partial")
+    for i in range(want.dim()):
+        if any(v.dim() != want.dim() for v in values):
+            break
+        try:
+            joined = torch.cat(values, i)
+        except RuntimeError:
+            continue
+        n = want.shape[i]
+        if joined.shape[i] >= n and joined.shape[i] - n < len(values) and close(joined.narrow(i, 0, n), want):
+            out.add(f"cut {i}")
+    return out
+
+
+def verify_sample(
+    book: RuleBook, sample: Sample, sizes: Sequence[int] = SIZES, seeds: int = 1
+) -> list[Verdict]:
+    """All combinations of operand states of one sample, each over sizes and token counts."""
+    verdicts: dict[tuple[State, ...], Verdict] = {}
+    holds: dict[tuple[State, ...], set[str] | None] = {}
+    for p in sizes:
+        counts = token_counts(p)
+        if not any("t" in x.axes for _, _, x in sample.operands()):
+            counts = counts[-1:]
+        for T in counts:
+            if sample.only is not None and not sample.only(p, T):
+                continue
+            for chosen in product(*[states(x, p) for _, _, x in sample.operands()]):
+                verdict = verdicts.setdefault(chosen, Verdict(sample, chosen))
+                for seed in range(seeds):
+                    rng = random.Random(f"{sample.target} {chosen} {p} {T} {seed}").randrange(2**31)
+                    found = trial(book, sample, chosen, p, T, rng)
+                    if found is None:
+                        verdict.empty += 1
+                        continue
+                    verdict.trials += 1
+                    verdict.kinds.add("refused" if found.refused else found.kind)
+                    verdict.refusals.update(found.refused)
+                    if found.wrong is not None:
+                        verdict.incorrect.append(f"p={p}, T={T}: {found.wrong}")
+                    if p > 1:
+                        now = found.holds if found.holds is not None else set()
+                        before = holds.get(chosen)
+                        holds[chosen] = now if before is None else before & now
+                    if found.refused and found.holds:
+                        verdict.missing.add("?")
+    for chosen, verdict in verdicts.items():
+        # what a refusal misses must have held in every trial, not by luck in one
+        verdict.missing = (holds.get(chosen) or set()) if verdict.refusals else set()
+    return list(verdicts.values())
