@@ -16,7 +16,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.memory.aliases import aliases_of
 from layoutcheck.memory.envelope import Envelope, envelope
 from layoutcheck.memory.extents import Extents
-from layoutcheck.memory.liveness import Interval, Peak, Region, liveness_peak
+from layoutcheck.memory.liveness import Interval, Peak, Region, liveness_peak, resolve
 from layoutcheck.program import (
     OUTPUT,
     PLACEHOLDER,
@@ -25,6 +25,7 @@ from layoutcheck.program import (
     REGION_END,
     Program,
 )
+from layoutcheck.symbols import evaluate
 
 _COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
 
@@ -63,6 +64,15 @@ class Activations:
     def envelope(self) -> Envelope:
         """Return the peak as a function of the symbols."""
         return envelope(self.intervals, self.regions)
+
+    def kept(self, symbols: Mapping[str, int]) -> dict[str, int]:
+        """Return what is alive when the program ends, with its bytes: its outputs, and what they are views of."""
+        end = max((i.last for i in self.intervals), default=-1)
+        found = {}
+        for interval, _, last in resolve(self.intervals, "program"):
+            if last == end and not isinstance(interval.bytes, str):
+                found[interval.name] = evaluate(interval.bytes, symbols)
+        return found
 
     def node_at(self, path: Sequence[int]) -> str:
         """Return the name of the node at a peak's path; inside a repeat, that of the body, and which repeat."""
