@@ -15,7 +15,7 @@ from layoutcheck.regions.expand import Origins, expand
 from layoutcheck.regions.flat import OUTS, Flat, Keys, flatten
 from layoutcheck.regions.fusion import unfuse
 
-_OPTIONS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "groups": {},
     "rank": None,
     "world": None,
@@ -111,7 +111,7 @@ def prepare(graph: Graph, keys: Keys, options: dict[str, Any], repeats: Sequence
     expanded = expand(graph, book=book, origins=origins, repeats=repeats)
     plain = unfuse(expanded, book=book, fusion=keys.fusion)
     flat = flatten(plain, keys)
-    analysis = analyse(plain, **{**_OPTIONS, **options})
+    analysis = analyse(plain, **{**DEFAULTS, **options})
     return Side(graph, plain, origins, flat, keys, analysis)
 
 

@@ -1,0 +1,140 @@
+"""Strategies of hypothesis for layouts, op chains, decoder bodies and whole graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutcheck.graph import Graph
+from layoutcheck.layout_text import parse_layout
+from layoutcheck.layouts import Layout
+from layoutcheck.mesh import Mesh, build_mesh
+from layoutcheck.symbols import Size
+from layoutcheck.testing.chains import STEPS, WAY_BACK, Chain
+from layoutcheck.testing.decoder import CARRIED, KINDS, Decoder, Layers
+
+try:
+    from hypothesis import strategies as st
+except ImportError as error:  # pragma: no cover
+    raise ImportError("layoutcheck.testing's strategies need hypothesis: pip install hypothesis") from error
+
+
+def small_mesh() -> Mesh:
+    """Two groups: `tp` of 4 ranks next to each other, `dp` of 2."""
+    return build_mesh([], {}, named_lists={"tp": (0, 1, 2, 3), "dp": (0, 4)}, rank=0)
+
+
+@st.composite
+def layouts(draw: Any, mesh: Mesh | None = None, partial: bool = True) -> Layout:
+    """Layouts of two or three axes: rows of tokens T (16 a rank and group) and features, some of them cut over the groups.
+
+    Args:
+        mesh: a mesh with groups `tp` and `dp`; `small_mesh()` by default.
+        partial: whether pending sums occur.
+    """
+    mesh = small_mesh() if mesh is None else mesh
+    sizes = {"tp": 4, "dp": 2}
+    free = draw(st.permutations(("tp", "dp")))
+    extent = 16
+    known: dict[str, Size] = {"T": extent}
+    features = draw(st.lists(st.sampled_from((8, 32, 64)), min_size=1, max_size=2))
+    shape = [extent, *features]
+    texts = ["T", *[str(f) for f in features]]
+    pending = ""
+    for group in free:
+        what = draw(
+            st.sampled_from(
+                ("full", "local", "sharded", "partial") if partial else ("full", "local", "sharded")
+            )
+        )
+        if what == "local" and "/" not in texts[0]:
+            texts[0] += f"/{sizes[group]}@{group}"
+            shape[0] //= sizes[group]
+        elif what == "sharded" and "/" not in texts[-1]:
+            texts[-1] += f"/{sizes[group]}@{group}"
+            shape[-1] //= sizes[group]
+        elif what == "partial":
+            pending += f" +{group}"
+    text = f"[{', '.join(texts)}]{pending}"
+    return parse_layout(text, mesh, draw(st.sampled_from(("bfloat16", "float32"))), tuple(shape), text, known)
+
+
+@st.composite
+def op_chains(
+    draw: Any,
+    max_steps: int = 6,
+    streams: int = 1,
+    wrong: bool = False,
+    max_repeats: int = 4,
+) -> Chain:
+    """Bodies made of a few ops that end in the state that they began in.
+
+    Args:
+        max_steps: how many steps before the way back.
+        streams: how many carried values at most.
+        wrong: leave one step out, so that the program may be ill typed.
+        max_repeats: how often the body runs at most (at least twice).
+    """
+    start = draw(st.sampled_from("fl"))
+    state = start
+    steps: list[str] = []
+    for _ in range(draw(st.integers(1, max_steps))):
+        legal = [name for name, (takes, _gives, _do) in STEPS.items() if state in takes]
+        name = draw(st.sampled_from(legal))
+        steps.append(name)
+        gives = STEPS[name][1]
+        state = state if gives == "=" else gives
+    steps.extend(WAY_BACK[(state, start)])
+    drop = draw(st.integers(0, len(steps) - 1)) if wrong else None
+    return Chain(
+        tuple(steps),
+        local=start == "l",
+        residual=draw(st.booleans()),
+        repeats=draw(st.integers(2, max_repeats)),
+        streams=draw(st.integers(1, streams)),
+        drop=drop,
+        width=draw(st.sampled_from((16, 32))),
+        tokens=draw(st.sampled_from((16, 32))),
+        ranks=draw(st.sampled_from((2, 4))),
+    )
+
+
+@st.composite
+def bodies(draw: Any, kinds: tuple[str, ...] = KINDS, max_repeats: int = 3) -> Layers:
+    """Repeated layers of one kind: dense, MoE, sparse latent attention, or a period of layers that reuse top-k indices."""
+    kind = draw(st.sampled_from(kinds))
+    return Layers(
+        kind,
+        repeats=draw(st.integers(2, max_repeats)),
+        heads=draw(st.sampled_from((1, 2))),
+        inner=draw(st.sampled_from((4, 8))),
+        period=draw(st.integers(2, 4)) if kind == "reuse" else 1,
+        nested=kind == "reuse" and draw(st.booleans()),
+    )
+
+
+@st.composite
+def decoders(
+    draw: Any,
+    kinds: tuple[str, ...] = KINDS,
+    carried: tuple[str, ...] = CARRIED,
+    max_stacks: int = 2,
+    max_repeats: int = 3,
+) -> Decoder:
+    """Decoders of one or two stacks, in both styles of parallelism, with or without fused norms and an MTP block."""
+    return Decoder(
+        stack=tuple(draw(st.lists(bodies(kinds, max_repeats), min_size=1, max_size=max_stacks))),
+        width=draw(st.sampled_from((16, 32))),
+        tokens=draw(st.sampled_from((16, 32))),
+        ranks=draw(st.sampled_from((2, 4))),
+        style=draw(st.sampled_from(("tp", "sp"))),
+        carried=draw(st.sampled_from(carried)),
+        fused=draw(st.booleans()),
+        mtp=draw(st.booleans()),
+    )
+
+
+@st.composite
+def graphs(draw: Any, form: str | None = None) -> Graph:
+    """Whole well-typed graphs, expanded or with regions (`form`: `expanded`, `repeated`, or None for either)."""
+    source = draw(st.one_of(op_chains(), decoders()))
+    return source.build(form or draw(st.sampled_from(("expanded", "repeated"))))  # type: ignore[no-any-return]

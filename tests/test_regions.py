@@ -1,0 +1,405 @@
+"""Regions: markers, writing repeats out, finding them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+import layoutcheck
+from layoutcheck.errors import InputError
+from layoutcheck.graph import Graph, Node, Ref
+from layoutcheck.regions import expand, find_regions, fold
+from layoutcheck.regions.expand import Origins
+from layoutcheck.regions.repeats import set_repeats
+from layoutcheck.rules.rulebook import RuleBook
+from layoutcheck.testing import Decoder, Layers, assert_equivalent, decoders, op_chains
+
+SMALL = (Layers("dense", 3), Layers("moe", 2))
+BOOK = RuleBook.load()
+
+
+def shape(graph: Graph) -> list[tuple[int, int]]:
+    """Repeats and carried values of each region."""
+    return [(r.repeats, r.carried) for r in find_regions(graph)]
+
+
+def spelled(graph: Graph) -> list[tuple[str, str, tuple[object, ...]]]:
+    """A graph with its nodes numbered, so that two graphs can be compared up to names and ids."""
+    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    ids: dict[int, int] = {}
+    markers = {
+        i
+        for r in find_regions(graph)
+        for i in (*r.begins, *r.ends, *(c for round_ in r.copies for c in round_))
+    }
+
+    def arg(value: object, marker: bool) -> object:
+        if isinstance(value, Ref):
+            return ("node", number[value.name])
+        if isinstance(value, tuple):
+            return tuple(arg(v, marker) for v in value)
+        if marker and isinstance(value, int):
+            return ("id", ids.setdefault(value, len(ids)))
+        return value
+
+    return [
+        (n.op, n.target if n.op == "call_function" else "", tuple(arg(a, i in markers) for a in n.args))
+        for i, n in enumerate(graph.nodes)
+    ]
+
+
+def edited(graph: Graph, drop: str | None = None, **targets: str) -> Graph:
+    """A copy of a graph without a node, or with other targets."""
+    nodes = [
+        Node(n.name, n.op, targets.get(n.name, n.target), n.args, dict(n.kwargs), n.meta)
+        for n in graph.nodes
+        if n.name != drop
+    ]
+    return Graph(nodes, graph.source, graph.rank, graph.config)
+
+
+# ---- markers
+
+
+def test_regions_of_a_repeated_decoder() -> None:
+    graph = Decoder(SMALL, carried="state").build("repeated")
+    first, second = find_regions(graph)
+    assert (first.repeats, first.carried, first.parent) == (3, 2, None)
+    assert (second.repeats, second.carried) == (2, 2)
+    assert first.ends[-1] < second.begins[0]
+
+
+def test_nested_regions_know_their_parent() -> None:
+    graph = Decoder((Layers("reuse", 2, period=4, nested=True),)).build("repeated")
+    outer, inner = find_regions(graph)
+    assert inner.parent == outer.id and outer.parent is None
+    assert (outer.repeats, inner.repeats) == (2, 3)
+
+
+def test_ids_may_be_any_integers() -> None:
+    graph = Decoder(SMALL).build("repeated")
+    ids = {0: -7, 1: 140687004839120}
+    markers = [n for n in graph.nodes if n.target in _marker_targets()]
+    for node in markers:
+        node.args = (node.args[0], ids[node.args[1]])  # type: ignore[index]
+    assert [r.id for r in find_regions(graph)] == [-7, 140687004839120]
+    assert_equivalent(graph, Decoder(SMALL).build("expanded"))
+
+
+def _marker_targets() -> set[str]:
+    from layoutcheck.regions.markers import marker_ops
+
+    ops = marker_ops(BOOK)
+    return {ops.begin, ops.end, ops.copy}
+
+
+@pytest.mark.parametrize(
+    ("drop", "message"),
+    [
+        ("_internal_mark_region_begin", "reads"),
+        ("_internal_mark_region_end", "reads"),
+    ],
+)
+def test_a_missing_marker_is_no_valid_graph(drop: str, message: str) -> None:
+    graph = edited(Decoder(SMALL).build("repeated"), drop)
+    with pytest.raises(InputError, match=message):
+        graph.validate()
+
+
+def _marked(*markers: tuple[str, str, str, int]) -> Graph:
+    from layoutcheck.regions.markers import marker_ops
+
+    ops = marker_ops(BOOK)
+    target = {"begin": ops.begin, "end": ops.end, "copy": ops.copy, "silu": "aten.silu.default"}
+    nodes = [Node("x", "placeholder", "x")]
+    for name, kind, value, region in markers:
+        args: tuple[object, ...] = (Ref(value),) if kind == "silu" else (Ref(value), region)
+        nodes.append(Node(name, "call_function", target[kind], args))  # type: ignore[arg-type]
+    nodes.append(Node("output", "output", "output", ((Ref(nodes[-1].name),),)))
+    return Graph(nodes)
+
+
+@pytest.mark.parametrize(
+    ("markers", "message"),
+    [
+        ([("e", "end", "x", 1)], "has not begun"),
+        ([("c", "copy", "x", 1)], "has not begun"),
+        ([("b", "begin", "x", 1), ("s", "silu", "b", 0)], "has no end"),
+        ([("b", "begin", "x", 1), ("c", "copy", "b", 1), ("e", "end", "c", 1)], "copied before its end"),
+        ([("b", "begin", "x", 1), ("e", "end", "b", 1), ("b2", "begin", "e", 1)], "begins again"),
+        (
+            [("b", "begin", "x", 1), ("e", "end", "b", 1), ("e2", "end", "e", 1)],
+            "ends inside of another one, or twice",
+        ),
+        (
+            [("b", "begin", "x", 1), ("b2", "begin", "b", 2), ("e", "end", "b2", 1), ("e2", "end", "e", 2)],
+            "ends inside of another one",
+        ),
+        (
+            [("b", "begin", "x", 1), ("b1", "begin", "x", 1), ("e", "end", "b", 1), ("e1", "end", "b1", 1)]
+            + [("c", "copy", "e", 1)],
+            "no multiple",
+        ),
+    ],
+)
+def test_markers_that_do_not_pair_up(markers: list[tuple[str, str, str, int]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_regions(_marked(*markers))
+
+
+# ---- expand
+
+
+def test_expansion_has_no_regions_and_every_repeat() -> None:
+    graph = Decoder(SMALL).build("repeated")
+    found = expand(graph).validate()
+    assert find_regions(found) == []
+    # one attention a layer
+    assert sum("scaled_dot_product" in n.target for n in found.nodes) == 5
+
+
+def test_every_repeat_has_weights_and_caches_of_its_own() -> None:
+    decoder = Decoder((Layers("dsa", 3),))
+    written, found = decoder.build("repeated"), expand(decoder.build("repeated"))
+    by_hand = decoder.build("expanded")
+    inputs = [sum(n.op == "placeholder" for n in g.nodes) for g in (written, found, by_hand)]
+    assert inputs[1] == inputs[2] > inputs[0]
+    caches = [
+        [n.meta for n in g.nodes if n.op == "placeholder" and "cache" in n.name] for g in (found, by_hand)
+    ]
+    assert len(caches[0]) == len(caches[1]) == 6
+    # what says where tokens are is everybody's
+    assert sum(n.name.startswith("slots") for n in found.nodes if n.op == "placeholder") == 1
+
+
+def test_the_output_shows_the_caches_of_every_repeat() -> None:
+    graph = expand(Decoder((Layers("dsa", 3),)).build("repeated"))
+    (items,) = graph.output.args
+    assert isinstance(items, tuple) and len(items) == 3 * 2 + 1
+
+
+def test_origins_say_where_nodes_come_from() -> None:
+    graph = Decoder((Layers("reuse", 2, period=3, nested=True),)).build("repeated")
+    outer, inner = find_regions(graph)
+    origins = Origins()
+    found = expand(graph, origins=origins)
+    places = {where for _name, where in origins.of.values() if where}
+    assert ((outer.id, 1), (inner.id, 1)) in places and ((outer.id, 0), (inner.id, 0)) in places
+    assert set(origins.of) <= {n.name for n in found.nodes}
+
+
+def test_a_graph_without_regions_stays_as_it_is() -> None:
+    graph = Decoder(SMALL).build("expanded")
+    assert expand(graph) is graph
+
+
+def test_an_inner_value_read_from_outside_is_an_error() -> None:
+    graph = Decoder((Layers("dense", 2),)).build("repeated")
+    inner = next(n.name for n in graph.nodes if n.target == "tensor_cast.silu.default")
+    last = graph.nodes[-2]
+    last.args = (Ref(inner), *last.args[1:])
+    with pytest.raises(InputError, match="leaves a region through an end marker"):
+        expand(graph)
+
+
+def test_shared_values_made_inside_of_a_body_may_be_read_outside() -> None:
+    graph = _marked(
+        ("b", "begin", "x", 1), ("s", "silu", "b", 0), ("e", "end", "s", 1), ("c", "copy", "e", 1)
+    )
+    graph.nodes.insert(0, Node("y", "placeholder", "y"))
+    graph.nodes.insert(3, Node("shared", "call_function", "aten.silu.default", (Ref("y"),)))
+    graph.nodes.insert(-1, Node("late", "call_function", "aten.add.Tensor", (Ref("c"), Ref("shared"))))
+    graph.nodes[-1].args = ((Ref("late"),),)
+    assert len(expand(graph).validate().nodes) == 2 + 2 * 2 + 1 + 1
+
+
+# ---- other numbers of repeats
+
+
+@pytest.mark.parametrize("numbers", [(1, 1), (2, 5), (6, 1), (3, 2)])
+@pytest.mark.parametrize("carried", ["hidden", "state"])
+def test_other_numbers_of_repeats(numbers: tuple[int, int], carried: str) -> None:
+    graph = Decoder(SMALL, carried=carried).build("repeated")
+    wanted = Decoder((Layers("dense", numbers[0]), Layers("moe", numbers[1])), carried=carried)
+    assert_equivalent(expand(graph, repeats=numbers), wanted.build("expanded"))
+    assert [r.repeats for r in find_regions(set_repeats(graph, numbers))] == list(numbers)
+
+
+def test_numbers_of_repeats_by_id() -> None:
+    graph = Decoder(SMALL).build("repeated")
+    assert [r.repeats for r in find_regions(set_repeats(graph, {1: 9}))] == [3, 9]
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (1,), (1, 2, 3), (1, 10**9)])
+def test_impossible_numbers_of_repeats(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(InputError):
+        set_repeats(Decoder(SMALL).build("repeated"), numbers)
+
+
+def test_an_expansion_that_is_too_large_is_refused() -> None:
+    graph = Decoder(SMALL).build("repeated")
+    with pytest.raises(InputError, match="more than"):
+        expand(graph, repeats=(900_000, 2))
+
+
+# ---- fold
+
+
+@pytest.mark.parametrize("carried", ["hidden", "state"])
+@pytest.mark.parametrize("style", ["tp", "sp"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_fold_finds_the_stacks(style: str, fused: bool, carried: str) -> None:
+    decoder = Decoder(SMALL, style=style, fused=fused, carried=carried, mtp=True)
+    found = fold(decoder.build("expanded"))
+    values = 1 if carried == "hidden" else 2
+    assert shape(found) == [(3, values), (2, values)]
+    assert_equivalent(found, decoder.build("repeated"))
+
+
+def test_the_pair_form_folds_to_its_one_residual_stream() -> None:
+    """Where the update is added at the next layer's start, the cut behind the addition carries one value."""
+    decoder = Decoder((Layers("dense", 4),), carried="pair", fused=True)
+    found = fold(decoder.build("expanded"))
+    assert shape(found) == [(4, 1)]
+    assert_equivalent(found, decoder.build("repeated"))
+
+
+def test_without_fusion_the_first_layer_is_another_one() -> None:
+    """The first norm stands alone while later ones are fused with the addition before them."""
+    decoder = Decoder((Layers("dense", 5),), carried="pair", fused=True)
+    graph = decoder.build("expanded")
+    fused = fold(graph, fusion=False)
+    assert_equivalent(fused, graph)
+    assert len(fused.nodes) < len(graph.nodes)
+
+
+def test_a_period_of_several_layers() -> None:
+    graph = Decoder((Layers("reuse", 3, period=4),)).build("expanded")
+    found = fold(graph)
+    assert shape(found) == [(3, 1)]
+    assert sum("mla_sparse" in n.target for n in found.nodes) == 4
+
+
+def test_nested_folding() -> None:
+    decoder = Decoder((Layers("reuse", 3, period=4, nested=True),))
+    found = fold(decoder.build("expanded"), nested=True)
+    assert [(r.repeats, r.parent is None) for r in find_regions(found)] == [(3, True), (3, False)]
+    assert_equivalent(found, decoder.build("repeated"))
+
+
+def test_own_and_shared_inputs_survive() -> None:
+    """A weight that all layers share is shared again after expansion, though its role would make it each layer's own."""
+    decoder = Decoder((Layers("dense", 3),))
+    graph = decoder.build("expanded")
+    norms = [n for n in graph.nodes if n.target == "tensor_cast.rms_norm.default"]
+    for node in norms[:-1]:
+        node.args = (node.args[0], norms[0].args[1], *node.args[2:])
+    used = {ref for n in graph.nodes for ref in n.refs()}
+    graph = Graph([n for n in graph.nodes if n.op != "placeholder" or n.name in used], "", 0, graph.config)
+    found = fold(graph)
+    assert shape(found) == [(3, 1)]
+    assert_equivalent(expand(found), graph)
+    assert not layoutcheck.equivalent(expand(found), decoder.build("expanded"))
+
+
+def test_layers_that_differ_are_not_folded() -> None:
+    graph = Decoder((Layers("dense", 2),)).build("expanded")
+    silu = next(n for n in graph.nodes if "silu" in n.target)
+    assert fold(edited(graph, **{silu.name: "aten.relu.default"})) is not graph or True
+    assert shape(fold(edited(graph, **{silu.name: "aten.relu.default"}))) == []
+
+
+def test_a_value_read_out_of_an_early_layer_ends_the_region_before_it() -> None:
+    graph = Decoder((Layers("dense", 5),)).build("expanded")
+    silus = [n.name for n in graph.nodes if "silu" in n.target]
+    last = graph.nodes[-2]
+    shown = graph.output
+    shown.args = ((Ref(silus[3]), Ref(last.name)),)
+    found = fold(graph)
+    assert shape(found) == [(3, 1)]
+    assert_equivalent(found, graph)
+
+
+def test_fold_leaves_regions_that_are_there() -> None:
+    graph = Decoder(SMALL).build("repeated")
+    assert fold(graph) is graph
+
+
+@settings(max_examples=150)
+@given(decoders(carried=("hidden", "state")))
+def test_fold_undoes_expand(decoder: Decoder) -> None:
+    """fold(expand(g)) is g up to names, for regions that carry no more than they have to and are not nested."""
+    graph = decoder.build("repeated")
+    if any(r.parent is not None for r in find_regions(graph)):
+        decoder = decoder_without_nesting(decoder)
+        graph = decoder.build("repeated")
+    neighbours = [(a.kind, a.heads, a.inner, a.period) for a in decoder.stack]
+    if len(set(neighbours)) < len(neighbours):
+        # Two stacks of the same layers are one stack.
+        assert_equivalent(fold(expand(graph)), graph)
+        return
+    found = fold(expand(graph))
+    assert spelled(found) == spelled(graph)
+
+
+def decoder_without_nesting(decoder: Decoder) -> Decoder:
+    import attrs
+
+    return attrs.evolve(decoder, stack=tuple(attrs.evolve(s, nested=False) for s in decoder.stack))
+
+
+@settings(max_examples=150)
+@given(decoders())
+def test_expand_undoes_fold(decoder: Decoder) -> None:
+    graph = decoder.build("expanded")
+    found = fold(graph, nested=True)
+    assert find_regions(found)
+    assert_equivalent(expand(found), graph)
+
+
+@settings(max_examples=150)
+@given(op_chains(streams=3))
+def test_chains_fold_and_expand(chain: object) -> None:
+    graph = chain.build("expanded")  # type: ignore[attr-defined]
+    assert_equivalent(expand(fold(graph)), graph)
+    assert_equivalent(chain.build("repeated"), graph)  # type: ignore[attr-defined]
+
+
+# ---- the reference graphs
+
+
+@pytest.mark.shared
+def test_fold_of_78_layers(shared_graphs: Path) -> None:
+    graph = layoutcheck.load(shared_graphs / "glm5_prefill_expanded78_e32.before.json.gz")
+    found = fold(graph)
+    assert shape(found) == [(3, 1), (75, 1)]
+    written = layoutcheck.load(shared_graphs / "glm5_prefill_repeated_e32.before.json.gz")
+    assert shape(written) == [(3, 1), (75, 1)]
+    assert_equivalent(found, written)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "name",
+    [
+        "glm5_prefill_repeated_e32.before",
+        "glm5_prefill_repeated.before",
+        "dsv3_bf16_prefill_repeated.before",
+        "dsv3_bf16_prefill_repeated.after",
+    ],
+)
+def test_fold_undoes_expand_on_reference_graphs(shared_graphs: Path, name: str) -> None:
+    graph = layoutcheck.load(shared_graphs / f"{name}.json.gz")
+    found = fold(expand(graph))
+    assert shape(found) == shape(graph)
+    assert len(found.nodes) == len(graph.nodes)
+    assert_equivalent(found, graph, repeats=[3, 2])
+
+
+@pytest.mark.shared
+def test_expansion_of_the_mtp_graph(shared_graphs: Path) -> None:
+    graph = layoutcheck.load(shared_graphs / "glm5_prefill_mtp1_repeated.before.json.gz")
+    found = expand(graph).validate()
+    assert shape(fold(found))[:2] == shape(graph)[:2]
