@@ -155,6 +155,12 @@ class _Builder:
             and p.kind[p.value_call[v]] != PLACEHOLDER
             and isinstance(self.types[v], Layout)
         ]
+        # what a region is handed or hands on lives as the region's own values do
+        self.handed = {
+            self.root[p.inputs[k][0]]
+            for k, kind in enumerate(p.kind)
+            if kind in (REGION_BEGIN, REGION_END, REGION_COPY) and p.inputs[k]
+        }
         self.known: dict[tuple[int, bool], tuple[list[Interval], list[Region]]] = {}
 
     def build(self) -> Activations:
@@ -178,6 +184,7 @@ class _Builder:
         outer = [b for b in inner if not any(o.begin < b.begin and b.end < o.end for o in inner)]
         intervals: list[Interval] = []
         lasts: dict[int, int] = {}
+        given: dict[int, list[Interval]] = {}
         for value in self._made_in(low, high):
             call = p.value_call[value]
             home = next((b for b in outer if b.begin < call < b.end), None)
@@ -192,6 +199,16 @@ class _Builder:
                 if low <= p.value_call[source] and p.kind[p.value_call[source]] != PLACEHOLDER:
                     base = self.name(source)
             first = call + (p.kind[call] == REGION_COPY)
+            body = next((b for b in outer if b.copies and last == b.copies[-1]), None)
+            if body is not None and value not in self.handed:
+                # needed up to somewhere inside the last repeat, which accounts for it from here on
+                inside = [k for k in self.uses[value] if body.begin < k < body.end]
+                if inside:
+                    name = f"{self.name(value)} (to its last use)"
+                    self.by_name.setdefault(name, value)
+                    until = Interval(name, size, 0, max(inside) - body.begin - 1)
+                    given.setdefault(body.begin, []).append(until)
+                    last -= 1
             if last >= first:
                 intervals.append(Interval(self.name(value), size, first - low, last - low, base))
             if after is not None and home is not None:
@@ -200,7 +217,9 @@ class _Builder:
                     again = f"{self.name(value)} (last repeat)"
                     self.by_name.setdefault(again, value)
                     intervals.append(Interval(again, size, start - low, after - low))
-        regions = [r for body in outer for r in self._repeats(body, low, high, lasts)]
+        regions = [
+            r for body in outer for r in self._repeats(body, low, high, lasts, given.get(body.begin, []))
+        ]
         return intervals, regions
 
     def _made_in(self, low: int, high: int) -> Iterator[int]:
@@ -232,7 +251,9 @@ class _Builder:
                 last = max(last, use)
         return last, after
 
-    def _repeats(self, body: Body, low: int, high: int, lasts: Mapping[int, int]) -> Iterator[Region]:
+    def _repeats(
+        self, body: Body, low: int, high: int, lasts: Mapping[int, int], ending: list[Interval]
+    ) -> Iterator[Region]:
         p = self.program
         steps = body.end - body.begin - 1
         if steps <= 0:
@@ -244,7 +265,7 @@ class _Builder:
                 continue
             intervals, regions = self._body(body, copy == body.copies[-1])
             given = self.root[p.inputs[copy][0]]
-            carried: list[Interval] = []
+            carried: list[Interval] = list(ending) if copy == body.copies[-1] else []
             source = p.value_call[given]
             if p.kind[source] == REGION_END:
                 given = self.root[p.inputs[source][0]]
