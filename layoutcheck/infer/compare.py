@@ -186,11 +186,11 @@ def classify(call: Call, ll: Layout, la: int, rl: Layout, ra: int, contraction: 
     if contraction and not tokens:
         return (
             "LC205",
-            f"the summed axis has {size_a} here and {size_b} there, cut differently: {{0}} and {{1}}",
+            f"the summed axis holds {size_a} elements of {{0}} and {size_b} of {{1}}, not the same ones",
         )
     if cuts_a and cuts_b and cuts_a != cuts_b:
         return "LC301", (
-            f"cut over {ctx.group(tuple(cuts_a))} and over {ctx.group(tuple(cuts_b))}: {{0}} and {{1}} hold different tokens"
+            f"{{0}} is cut over {ctx.group(tuple(cuts_a))}, {{1}} over {ctx.group(tuple(cuts_b))}: they hold different tokens"
         )
     kinds = [{f.domain.kind for f in axis} for axis in (a, b)]
     bases = [{_origin(f.domain) for f in axis if not f.domain.is_feature} for axis in (a, b)]

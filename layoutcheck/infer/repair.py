@@ -48,6 +48,12 @@ def nbytes(of: Layout) -> Size:
     return total
 
 
+def _wire(count: int, ways: Size, size: Size) -> str:
+    """`count*(ways - 1)/ways*size` as a number or an expression, divided out where that comes out even."""
+    total = divide_exact(count * (ways - 1) * size, ways)
+    return f"{count}*({ways} - 1)/{ways}*({size})" if total is None else str(total)
+
+
 def _all_groups(analysis: Analysis) -> list[Group]:
     mesh = analysis.mesh
     seen: dict[tuple[int, ...], Group] = {}
@@ -93,8 +99,7 @@ def conversions(analysis: Analysis, of: Layout) -> list[Conversion]:
                 bound={m: fs for m, fs in of.bound if m not in pending or m in of.partial},
             )
             if not any(bare.is_mixed(m) for m in group.axes):
-                price = f"2*({ways} - 1)/{ways}*{nbytes(of)}"
-                out.append(Conversion(bare, f"all_reduce over {group.name}", price))
+                out.append(Conversion(bare, f"all_reduce over {group.name}", _wire(2, ways, nbytes(of))))
                 if not any(m in bare.bound_map for m in group.axes):
                     share = _share(analysis, bare, group)
                     if share is not None:
@@ -102,7 +107,7 @@ def conversions(analysis: Analysis, of: Layout) -> list[Conversion]:
                             Conversion(
                                 share,
                                 f"reduce_scatter over {group.name}",
-                                f"({ways} - 1)/{ways}*{nbytes(of)}",
+                                _wire(1, ways, nbytes(of)),
                             )
                         )
     for dim in range(of.rank):
@@ -199,7 +204,7 @@ def _at_output(analysis: Analysis, key: Key, issue: Issue) -> list[Candidate]:
     if isinstance(of, Layout):
         for conversion in conversions(analysis, of):
             if issue.code == "LC107" or not conversion.layout.partial:
-                out.append(Candidate(f"{conversion.text} of it first", conversion.bytes, {}))
+                out.append(Candidate(f"{conversion.text} before it leaves", conversion.bytes, {}))
     return out
 
 
@@ -218,12 +223,12 @@ def _unmix(analysis: Analysis, k: int, key: Key, known: Result) -> list[Candidat
     return [
         Candidate(
             f"replicate the weights over {group} and leave this collective out",
-            f"-2*({ways} - 1)/{ways}*{size}",
+            _wire(-2, ways, size),
             {key: result},
         ),
         Candidate(
             f"all_gather the tokens over {group} before the first of these weights, reduce_scatter here",
-            f"2*({ways} - 1)*{size} - 2*({ways} - 1)/{ways}*{size}",
+            _wire(2, ways, size * (ways - 1)),
             {key: result},
         ),
     ]

@@ -222,7 +222,7 @@ def all_gather(call: Call) -> Result:
     if problem == "dimension" and call.raw("dim") is not None:
         call.issue(
             "LC104",
-            f"gathers along axis {dim}, but over {group.name} {{0}} is sharded along another axis",
+            f"gathers along axis {dim}, but over {group.name} {{0}} is sharded along another axis: gather along that one",
             slot,
             hints=("redimension",),
         )
@@ -230,7 +230,7 @@ def all_gather(call: Call) -> Result:
         call.issue(
             "LC105",
             f"the shard over {group.name} is not the leading factor of axis {dim} of {{0}}; "
-            "the ranks' tokens come out in the wrong order",
+            "the ranks' tokens come out in the wrong order: gather before the axes are merged",
             slot,
         )
     return call.result(out)
@@ -359,7 +359,7 @@ def reduce_scatter(call: Call) -> Result:
     ):
         call.issue(
             "LC104",
-            f"scatters axis {dim}, a feature of {{0}}; the tokens are on another axis",
+            f"scatters axis {dim}, a feature of {{0}}; the tokens are on another axis: scatter that one",
             slot,
             hints=("redimension",),
         )

@@ -275,7 +275,7 @@ def _empty(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size,
         total = extent_of(axis)
         cuts = bound_on_axis(of, dim)
         hint = (
-            f"; {{0}} is already this rank's share over {call.ctx.group(tuple(m for m, _ in cuts))}"
+            f"; {{0}} is this rank's share over {call.ctx.group(tuple(m for m, _ in cuts))} already: do not slice it again"
             if cuts
             else ""
         )

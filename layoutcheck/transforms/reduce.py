@@ -57,7 +57,9 @@ def check_padding(call: Call, slot: int, of: Layout, dim: int) -> None:
     for f in of.axes[dim]:
         if f.domain.kind == "pad" and is_token_like(f.domain):
             call.issue(
-                "LC402", "{0} has padding rows on this axis and they are reduced with the tokens", slot
+                "LC402",
+                "{0} has padding rows on this axis, reduced with the tokens: mask them, or cut them off",
+                slot,
             )
             return
 
