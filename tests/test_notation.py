@@ -128,7 +128,7 @@ MISTAKES = {
         "m.op(x)\n    elemwise\n",
         "f:2:5",
         "unknown keyword 'elemwise': a line has -> in it or begins with elementwise, code, then, linear, "
-        "additive, addend, weight, whole, mutates, scale, outdtype, into, part, doc",
+        "additive, addend, weight, whole, mutates, scale, outdtype, into, causal, part, doc",
     ),
     "new label without a size": (
         "m.op(x)\n    x: t k -> t n\n",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from layoutcheck.infer.call import Call, Result
 from layoutcheck.infer.compare import compare_axes, strength
-from layoutcheck.infer.states import Operand, join_bound, join_partial
+from layoutcheck.infer.states import Operand, check_diagonal, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, layout
 
 _FLOAT_WIDTH = {"float64": 5, "float32": 4, "bfloat16": 3, "float16": 3, "float8_e4m3fn": 2, "float8_e5m2": 2}
@@ -75,6 +75,8 @@ def elementwise(call: Call) -> Result:
     bound = join_bound(call, operands) if agreed else dict(operands[0][2].bound_map)
     partial = join_partial(call, operands, call.rule.linear, call.rule.additive, bound)
     out = layout(call.dtype(promote([of for _, _, of in operands])), axes, bound, partial)
+    if bound and len(operands) > 1 and agreed:
+        check_diagonal(call, out, range(out.rank), [slot for _, slot, of in operands if of.bound])
     if call.rule.mutates:
         target = call.slot(call.rule.mutates[0])
         if target >= 0:

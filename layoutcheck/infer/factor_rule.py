@@ -6,6 +6,7 @@ where a group cuts it, the output is a pending sum over that group.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -15,7 +16,7 @@ from layoutcheck.infer.call import Call, Result
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import promote
 from layoutcheck.infer.regroup import regroup
-from layoutcheck.infer.states import join_bound, join_partial
+from layoutcheck.infer.states import check_diagonal, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout
 from layoutcheck.rules.types import Any as AnyAxis
 from layoutcheck.rules.types import Axis as LabelAxis
@@ -274,6 +275,7 @@ def apply_factors(call: Call) -> Result:
             if contraction:
                 _check_padding(call, found, name, occurrences)
         elif contraction:
+            _check_padding(call, found, name, occurrences, summed=True)
             for o in occurrences:
                 for m, b in bound_on_axis(o.of, o.axis):
                     mine = gone.setdefault(m, [])
@@ -322,6 +324,9 @@ def apply_factors(call: Call) -> Result:
     partial = tuple(sorted({*partial, *summed}))
     _check_scales(call)
     _check_whole_operands(call)
+    for flag, name in rule.causal.items():
+        if call.fill(call.params.get(flag)) is True:
+            _check_causal(call, flag, found.labels.get(name, ()))
     outs: list[Layout | None] = []
     first_tensor = next((of for _, _, of in operands), None)
     for k, pattern_out in enumerate(rule.outputs):
@@ -349,7 +354,10 @@ def apply_factors(call: Call) -> Result:
         dtype = call.dtype(
             promote([of for _, _, of in operands]) if first_tensor is not None else "float32", word
         )
-        outs.append(layout(dtype, tuple(built), _rival_bound(bound, joined, rivals, k), partial))
+        out = layout(dtype, tuple(built), _rival_bound(bound, joined, rivals, k), partial)
+        if bound and not rivals:
+            check_diagonal(call, out, range(out.rank), [s for _, s, of in operands if of.bound])
+        outs.append(out)
     return call.result(*outs)
 
 
@@ -423,8 +431,28 @@ def _check_whole(call: Call, occurrences: list[Occurrence]) -> None:
             call.issue("LC106", f"needs all {what} of this axis, {{0}} is sharded over {group} there", o.slot)
 
 
-def _check_padding(call: Call, found: Matching, name: str, occurrences: list[Occurrence]) -> None:
-    """Padding rows that are read with the tokens: right only behind a mask over the same axis, or a causal one."""
+def _check_causal(call: Call, flag: str, occurrences: Sequence[Occurrence]) -> None:
+    """A mask that the op builds itself begins at the rank's own first row."""
+    for o in occurrences:
+        cuts = bound_on_axis(o.of, o.axis)
+        if cuts:
+            group = call.ctx.group(tuple(m for m, _ in cuts))
+            call.issue(
+                "LC106",
+                f"{flag} counts rows from the first one of each rank, {{0}} is sharded over {group} there: "
+                "give the mask of the rank's own rows instead",
+                o.slot,
+            )
+            return
+
+
+def _check_padding(
+    call: Call, found: Matching, name: str, occurrences: list[Occurrence], summed: bool = False
+) -> None:
+    """Padding rows that are read with the tokens: right only behind a mask over the same axis, or a causal one.
+
+    Rows that are only summed may have been set to zero before, by a mask that is not followed here: a warning.
+    """
     optional = {operand.param for operand in call.rule.operands if operand.optional}
     masks = {slot for param, slot, _ in found.matched if param in optional}
     if any(o.slot in masks for o in occurrences) or any(
@@ -437,6 +465,7 @@ def _check_padding(call: Call, found: Matching, name: str, occurrences: list[Occ
                 "LC402",
                 "{0} has padding rows, which are read like tokens: mask them, or cut them off",
                 o.slot,
+                hints=("warning",) if summed else (),
             )
             return
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from layoutcheck.domains import Factor, is_token_like
 from layoutcheck.infer.call import Call, Issue
-from layoutcheck.layouts import Layout, partner_axis
+from layoutcheck.layouts import Layout, bound_on_axis, partner_axis
 
 Operand = tuple[str, int, Layout]
 
@@ -73,6 +73,24 @@ def _settle(call: Call, operands: Sequence[Operand], m: int, fs: list[Factor]) -
             )
             return tokens[:1]
     return fs
+
+
+def check_diagonal(call: Call, out: Layout, axes: Sequence[int], slots: Sequence[int]) -> None:
+    """One shard on two axes of a result: the rank holds a block on the diagonal, which is no share of the whole."""
+    if not out.bound:
+        return
+    seen: dict[tuple[int, Factor], int] = {}
+    for axis in axes:
+        for m, b in bound_on_axis(out, axis):
+            if (m, b) in seen:
+                call.issue(
+                    "LC203",
+                    f"over {call.ctx.group((m,))} axes {seen[m, b]} and {axis} of the result are both sharded, "
+                    "so that a rank holds only the block where its own shards meet: gather {0} or {1}",
+                    *slots[:2],
+                )
+                return
+            seen[m, b] = axis
 
 
 def join_partial(

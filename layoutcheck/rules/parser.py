@@ -21,7 +21,7 @@ from layoutcheck.rules.types import OperandPattern, OutputPattern, Param, Rule
 __all__ = ["DTYPES", "KEYWORDS", "PARTS", "parse"]
 
 _NAME_LINES = ("linear", "additive", "addend", "weight", "whole", "mutates")
-KEYWORDS = ("elementwise", "code", "then", *_NAME_LINES, "scale", "outdtype", "into", "part", "doc")
+KEYWORDS = ("elementwise", "code", "then", *_NAME_LINES, "scale", "outdtype", "into", "causal", "part", "doc")
 PARTS = ("norm", "attention", "indexer")
 DTYPES = frozenset(
     {
@@ -51,6 +51,7 @@ class _Body:
     names: dict[str, list[Token]] = attrs.Factory(dict)
     scales: list[tuple[Token, Token]] = attrs.Factory(list)
     into: list[tuple[Token, Token]] = attrs.Factory(list)
+    causal: list[tuple[Token, Token]] = attrs.Factory(list)
     outdtypes: list[Token] = attrs.Factory(list)
     part: list[Token] = attrs.Factory(list)
     doc: list[str] = attrs.Factory(list)
@@ -161,6 +162,10 @@ def _parse_body(lines: Sequence[Sequence[Segment]]) -> _Body:
             if len(words) != 3:
                 raise Mistake("an into line reads `into INDEX LABEL`", place)
             body.into.append((words[1], words[2]))
+        elif keyword == "causal":
+            if len(words) != 3:
+                raise Mistake("a causal line reads `causal ARGUMENT LABEL`", place)
+            body.causal.append((words[1], words[2]))
         elif keyword == "part":
             _part_line(body, words)
         else:
@@ -250,6 +255,11 @@ def _rule(header: Header, body: _Body, where: str) -> Rule:
         if label[0] not in labels:
             raise Mistake(f"`into` names the label {label[0]}, which this rule does not have", label[1:])
         into[index[0]] = label[0]
+    causal: dict[str, str] = {}
+    for argument, label in body.causal:
+        if label[0] not in labels:
+            raise Mistake(f"`causal` names the label {label[0]}, which this rule does not have", label[1:])
+        causal[check(argument, "`causal`")] = label[0]
     return Rule(
         target=header.target,
         params=header.params,
@@ -269,6 +279,7 @@ def _rule(header: Header, body: _Body, where: str) -> Rule:
         then=tuple(body.then),
         part=tuple(w[0] if i == 0 else check(w, "`part`") for i, w in enumerate(body.part)),
         into=into,
+        causal=causal,
         doc=" ".join(body.doc),
         source=f"{where}:{header.place[0]}",
     )

@@ -52,6 +52,7 @@ def format_rule(rule: Rule) -> str:
     if rule.outdtypes:
         lines.append(" ".join(["outdtype", *(word or "-" for word in rule.outdtypes)]))
     lines.extend(f"into {index} {label}" for index, label in rule.into.items())
+    lines.extend(f"causal {argument} {label}" for argument, label in rule.causal.items())
     if rule.part:
         lines.append(" ".join(["part", *rule.part]))
     if rule.doc:

@@ -133,7 +133,8 @@ class Rule:
     other operands give, so it is Partial exactly where that is. `outdtypes` has a word an output: a parameter
     (whose dtype, or which as a dtype, is the output's), a dtype's name, or None for the op's usual dtype.
     `then` are transforms applied to output 0 afterwards. `into` says which label's domain the values of an
-    integer operand (a parameter's name) or output (`out0`, `out1`, ...) point into. `part` is the op's part in a
+    integer operand (a parameter's name) or output (`out0`, `out1`, ...) point into. `causal` says which label's
+    rows an argument, if true, counts from the first one on. `part` is the op's part in a
     decoder where its axes do not tell: a word and, for a norm, the parameters that it adds up first.
     """
 
@@ -155,6 +156,7 @@ class Rule:
     then: tuple[tuple[str, Mapping[str, str]], ...] = attrs.field(default=(), hash=False)
     part: tuple[str, ...] = ()
     into: Mapping[str, str] = attrs.field(factory=dict, hash=False)
+    causal: Mapping[str, str] = attrs.field(factory=dict, hash=False)
     doc: str = ""
     source: str = attrs.field(default="", eq=False)
 

@@ -210,26 +210,3 @@ def grouped_mm(call: Call) -> Result:
         inner.rule = attrs.evolve(inner.rule, operands=(patterns[0], e_whole))
         return apply_factors(inner)
     return _apply(call, found)
-
-
-@register("conv")
-def convolution(call: Call) -> Result:
-    """A convolution over the last axes of `input [b, c, n..]`: those must be whole; the result has the weight's channels."""
-    of, weight = call.tensor("input"), call.tensor("weight")
-    slot = call.slot("input")
-    if of is None or weight is None:
-        return _apply(call, None)
-    for axis in range(1, of.rank):
-        cuts = bound_on_axis(of, axis)
-        if cuts and (axis > 1 or call.get("groups", 1) == 1):
-            call.issue(
-                "LC106",
-                f"a convolution reads neighbours; {{0}} is sharded over {call.ctx.group((cuts[0][0],))} there",
-                slot,
-            )
-    if of.partial and call.rule.linear.isdisjoint({"input"}):
-        call.issue("LC201", f"{{0}} is a pending sum over {call.ctx.group(of.partial)}", slot)
-    axes = list(of.axes)
-    if of.rank > 1 and weight.rank and call.get("groups", 1) == 1:
-        axes[of.rank - (weight.rank - 2) - 1] = weight.axes[0]
-    return call.result(replace(of, axes=tuple(axes)))

@@ -60,6 +60,7 @@ def _load() -> None:
     from layoutcheck.transforms import (  # noqa: F401
         collectives,
         contract,
+        convolution,
         create,
         index,
         joinery,
