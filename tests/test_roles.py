@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from support import engine, shared, transform
-from support.builder import DIALECTS, GraphBuilder, Json, Val
+from support.builder import DIALECTS, GraphBuilder
 from support.programs import PROGRAMS, build
+from support.sparse_decoder import SparseDecoder as Decoder
 
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.roles import Roles, find_roles, role_at, shared_expert_calls
@@ -36,109 +37,6 @@ def roles_of(graph: Any) -> Roles:
 
 def names(analysis: Analysis, roles: Roles, role: str) -> set[str]:
     return {analysis.program.nodes[k].name for k, found in roles.calls.items() if found == role}
-
-
-class Decoder:
-    """Layers of sparse attention and a mixture of experts in torch's own ops, with parts that can be left out."""
-
-    def __init__(self, picking: str = "used", gated: bool = True, shared_expert: bool = True) -> None:
-        self.b = GraphBuilder(groups={}, T=12, dialect="c10d", dtype="float32")
-        self.picking, self.gated, self.shared_expert = picking, gated, shared_expert
-        self.marks: dict[str, set[str]] = {}
-        self.later: list[Val] = []
-
-    def mark(self, role: str, value: Val) -> Val:
-        self.marks.setdefault(role, set()).add(value.made_by)
-        return value
-
-    def norm(self, x: Val, role: str) -> Val:
-        """Spelled out: the mean of squares, its root, a weight."""
-        b, width = self.b, x.shape[-1]
-        square = self.mark(role, b.call("aten.pow.Tensor_Scalar", x, 2, shape=x.shape))
-        column = (*x.shape[:-1], 1)
-        mean = self.mark(role, b.call("aten.mean.dim", square, [-1], True, shape=column))
-        shifted = self.mark(role, b.call("aten.add.Tensor", mean, 1e-6, shape=column))
-        root = self.mark(role, b.call("aten.rsqrt.default", shifted, shape=column))
-        scaled = self.mark(role, b.multiply(x, root))
-        return self.mark(role, b.multiply(b.weight((width,)), scaled))
-
-    def attention(self, x: Val) -> Val:
-        b, t = self.b, x.shape[0]
-        q, k, v = (self.mark("attention.input", b.linear(x, b.weight((8, 16)))) for _ in range(3))
-        mask = self.mask(x)
-        lift = [b.call("aten.unsqueeze.default", part, 0, shape=(1, t, 8)) for part in (q, k, v)]
-        heads = [b.call("aten.unsqueeze.default", part, 0, shape=(1, 1, t, 8)) for part in lift]
-        core = b.call("aten.scaled_dot_product_attention.default", *heads, mask, shape=(1, 1, t, 8))
-        self.mark("attention.core", core)
-        return self.mark("o_proj", b.linear(b.view(core, (t, 8)), b.weight((16, 8))))
-
-    def mask(self, x: Val) -> Val | None:
-        """A mask of the keys that an indexer picks, or of those above a bound where there is no top-k."""
-        b, t = self.b, x.shape[0]
-        if self.picking == "none":
-            return None
-        queries = b.linear(x, b.weight((4, 16)))
-        keys = b.linear(x, b.weight((4, 16)))
-        turned = b.call("aten.permute.default", keys, [1, 0], shape=(4, t))
-        scores = b.call("aten.mm.default", queries, turned, shape=(t, t))
-        if self.picking == "bound":
-            kept = b.call("aten.gt.Scalar", scores, 0.0, shape=(t, t), dtype="bool")
-        else:
-            _, ids = b.call_many(
-                "aten.topk.default", scores, 3, metas=[((t, 3), "float32"), ((t, 3), "int64")]
-            )
-            empty = b.call("aten.new_zeros.default", scores, [t, t], shape=(t, t), dtype="bool")
-            kept = b.call("aten.scatter.value", empty, 1, ids, True, shape=(t, t), dtype="bool")
-            if self.picking == "used":
-                for part in (queries, keys, scores, ids):
-                    self.mark("attention.indexer", part)
-            else:
-                self.later.append(ids)
-                return None
-        lifted = b.call("aten.unsqueeze.default", kept, 0, shape=(1, t, t), dtype="bool")
-        return b.call("aten.unsqueeze.default", lifted, 0, shape=(1, 1, t, t), dtype="bool")
-
-    def experts(self, x: Val) -> Val:
-        b, t = self.b, x.shape[0]
-        logits = self.mark("moe.gate", b.linear(x, b.weight((6, 16))))
-        scores = self.mark("moe.gate", b.call("aten.softmax.int", logits, -1, shape=(t, 6)))
-        weights, ids = b.call_many(
-            "aten.topk.default", scores, 2, metas=[((t, 2), "float32"), ((t, 2), "int64")]
-        )
-        self.mark("moe.topk", ids)
-        up, down = b.weight((6, 5, 16)), b.weight((6, 16, 5))
-        mine = b.call("aten.index.Tensor", up, [ids], shape=(t, 2, 5, 16))
-        inner = b.call("aten.einsum.default", "tkfh,th->tkf", [mine, x], shape=(t, 2, 5))
-        back = b.call("aten.index.Tensor", down, [ids], shape=(t, 2, 16, 5))
-        outer = b.call("aten.einsum.default", "tkhf,tkf->tkh", [back, b.silu(inner)], shape=(t, 2, 16))
-        column = b.call("aten.unsqueeze.default", weights, 2, shape=(t, 2, 1))
-        scaled = b.call("aten.mul.Tensor", outer, column, shape=(t, 2, 16))
-        routed = b.call("aten.sum.dim_IntList", scaled, [1], shape=(t, 16))
-        for part in (mine, inner, back, outer, scaled, routed):
-            self.mark("moe.routed", part)
-        if not self.shared_expert:
-            return routed
-        gate = self.mark("moe.shared", b.linear(x, b.weight((5, 16))))
-        lifted = self.mark("moe.shared", b.silu(gate))
-        return b.add(routed, self.mark("moe.shared", b.linear(lifted, b.weight((16, 5)))))
-
-    def build(self, layers: int = 2) -> Json:
-        b = self.b
-        table = b.weight((32, 16))
-        x = self.mark("embedding", b.call("aten.embedding.default", table, b.tokens(), shape=(12, 16)))
-        for _ in range(layers):
-            x = self.mark("residual", b.add(x, self.attention(self.norm(x, "norm.input"))))
-            if self.gated:
-                branch = self.experts(self.norm(x, "norm.post_attention"))
-            else:
-                h = self.norm(x, "norm.post_attention")
-                gate = self.mark("mlp.dense", b.linear(h, b.weight((20, 16))))
-                acted = self.mark("mlp.dense", b.silu(gate))
-                branch = self.mark("mlp.dense", b.linear(acted, b.weight((16, 20))))
-            x = self.mark("residual", b.add(x, branch))
-        logits = self.mark("lm_head", b.linear(self.norm(x, "norm.final"), b.weight((32, 16))))
-        b.output([logits, *self.later])
-        return b.graph()
 
 
 @pytest.mark.parametrize("gated", [True, False])

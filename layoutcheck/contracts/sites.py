@@ -99,9 +99,9 @@ class _Finder:
     def _norm(self, norm: Norm, operand: str, layer: int) -> Iterator[Site]:
         if operand == "output":
             yield Site(norm.calls[-1], -1, norm.output, layer)
-        elif norm.source < self.analysis.program.n_values:
+        elif norm.read < self.analysis.program.n_values:
             # A fused norm reads the sum that it forms; what it adds up is the residual's business.
-            yield self._at(norm.calls[0], norm.source, layer)
+            yield self._at(norm.calls[0], norm.read, layer)
 
     def inside(self, boundary: Boundary, layer: Layer, block: Block) -> Iterator[Site]:
         """The places of a boundary in one block."""

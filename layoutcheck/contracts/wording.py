@@ -131,9 +131,9 @@ def _fixes(
     layers = {other.site.layer for other in faults.faults}
     times = sum(roles.layers[i].times for i in layers if i >= 0) or 1
     if fault.code == "LC504":
-        low, _ = fault.wanted
-        if len(fault.ways) > low:
-            extra = fault.ways[low:]
+        _, most = fault.wanted
+        if len(fault.ways) > most:
+            extra = fault.ways[most:]
             names = ", ".join(nodes[w.call].name for w in extra)
             saved = " ".join(_saved(analysis, group, w) for w in extra)
             return (Fix(f"leave out {names}: one {fault.state} may serve several readers", saved, times),)

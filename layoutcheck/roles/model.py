@@ -30,11 +30,13 @@ class Norm:
     """A norm, fused or spelled out: its calls, what it normalises, what it gives, and the sum that it formed first.
 
     `addends` are the values that it adds before normalising (none: it takes its input as it is); `source` is then
-    their sum, which may be a value that no output shows.
+    their sum, which may be a value that no output shows. `source` is where the content was computed; `read` is the value
+    that the norm reads, which may be a slice or a cast of it.
     """
 
     calls: tuple[int, ...]
     source: int
+    read: int
     outputs: tuple[int, ...]
     addends: tuple[int, ...] = ()
 

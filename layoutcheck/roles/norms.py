@@ -48,11 +48,11 @@ def _fused(flow: Flow, k: int) -> Norm | None:
         if total < 0:
             return None
         outputs = tuple(v for v in range(first, first + outs) if v != total)
-        return Norm((k,), total, outputs, addends)
+        return Norm((k,), total, total, outputs, addends)
     source = flow.operands(k, fact.normed or "")
     if not source:
         return None
-    return Norm((k,), source[0], tuple(range(first, first + outs)))
+    return Norm((k,), source[0], source[0], tuple(range(first, first + outs)))
 
 
 def _spelled_out(flow: Flow, k: int) -> Norm | None:
@@ -95,7 +95,9 @@ def _spelled_out(flow: Flow, k: int) -> Norm | None:
         if not fact.carries and any(_along(flow, v, width) for v in others) and of.shape[-1] == width:
             if any(v in full for v in p.inputs[call]):
                 before_k = [flow.maker[s] for s in sources[: sources.index(source)]]
-                return Norm(tuple(sorted({*before_k, *calls})), source, (value,))
+                own = tuple(sorted({*before_k, *calls}))
+                read = next(v for c in own for v in flow.data_inputs(c) if flow.root(v) == source)
+                return Norm(own, source, read, (value,))
             calls.pop()
             continue
         if met:

@@ -1,0 +1,170 @@
+"""A decoder with sparse attention and experts in torch's own ops, on one device or over ranks, right or wrong in one place.
+
+Over ranks it is what `dsa-cp-prefill` asks for: attention on all tokens, everything else on a rank's share.
+"""
+
+from __future__ import annotations
+
+from .builder import GraphBuilder, Json, Val
+
+# What `wrong` may be: one departure from the contract each.
+WRONG = (
+    "full_o_proj",
+    "gathered_residual",
+    "full_gate",
+    "full_shared",
+    "two_gathers",
+    "local_attention",
+    "all_reduced_mlp",
+    "local_head",
+)
+T, WIDTH, KEYS, EXPERTS = 16, 16, 8, 6
+
+
+class SparseDecoder:
+    """`marks` collects, by role, the nodes that were built to have it.
+
+    Args:
+        picking: `used`; `unused` (picked and not read); `bound` (a mask from scores, without top-k); `none`.
+        gated: experts, else a dense MLP (sharded over the ranks).
+        shared_expert: beside the routed ones.
+        p: ranks; 1 has no collectives.
+        wrong: one of `WRONG`.
+    """
+
+    def __init__(
+        self,
+        picking: str = "used",
+        gated: bool = True,
+        shared_expert: bool = True,
+        p: int = 1,
+        wrong: str = "",
+        dialect: str = "c10d",
+    ) -> None:
+        assert not wrong or (wrong in WRONG and p > 1)
+        groups = {"tp": p} if p > 1 else {}
+        self.b = GraphBuilder(groups=groups, T=T, dialect=dialect, dtype="float32")
+        self.picking, self.gated, self.shared_expert = picking, gated, shared_expert
+        self.p, self.wrong = p, wrong
+        self.marks: dict[str, set[str]] = {}
+        self.later: list[Val] = []
+
+    def mark(self, role: str, value: Val) -> Val:
+        self.marks.setdefault(role, set()).add(value.made_by)
+        return value
+
+    def gather(self, x: Val) -> Val:
+        return self.b.all_gather(x) if self.p > 1 else x
+
+    def cut(self, x: Val) -> Val:
+        return self.b.rank_slice(x) if self.p > 1 else x
+
+    def norm(self, x: Val, role: str) -> Val:
+        """Spelled out: the mean of squares, its root, a weight."""
+        b, width = self.b, x.shape[-1]
+        square = self.mark(role, b.call("aten.pow.Tensor_Scalar", x, 2, shape=x.shape))
+        column = (*x.shape[:-1], 1)
+        mean = self.mark(role, b.call("aten.mean.dim", square, [-1], True, shape=column))
+        shifted = self.mark(role, b.call("aten.add.Tensor", mean, 1e-6, shape=column))
+        root = self.mark(role, b.call("aten.rsqrt.default", shifted, shape=column))
+        scaled = self.mark(role, b.multiply(x, root))
+        return self.mark(role, b.multiply(b.weight((width,)), scaled))
+
+    def attention(self, x: Val) -> Val:
+        b = self.b
+        whole = x if self.wrong == "local_attention" else self.gather(x)
+        second = self.gather(x) if self.wrong == "two_gathers" else whole
+        t = whole.shape[0]
+        reads = (whole, whole, second)
+        q, k, v = (self.mark("attention.input", b.linear(h, b.weight((KEYS, WIDTH)))) for h in reads)
+        mask = self.mask(whole)
+        lift = [b.call("aten.unsqueeze.default", part, 0, shape=(1, t, KEYS)) for part in (q, k, v)]
+        heads = [b.call("aten.unsqueeze.default", part, 0, shape=(1, 1, t, KEYS)) for part in lift]
+        op = "aten.scaled_dot_product_attention.default"
+        core = self.mark("attention.core", b.call(op, *heads, mask, shape=(1, 1, t, KEYS)))
+        rows = b.view(core, (t, KEYS))
+        if self.wrong == "full_o_proj":
+            return self.cut(self.mark("o_proj", b.linear(rows, b.weight((WIDTH, KEYS)))))
+        if self.wrong != "local_attention":
+            rows = self.cut(rows)
+        return self.mark("o_proj", b.linear(rows, b.weight((WIDTH, KEYS))))
+
+    def mask(self, x: Val) -> Val | None:
+        """A mask of the keys that an indexer picks, or of those above a bound where there is no top-k."""
+        b, t = self.b, x.shape[0]
+        if self.picking == "none":
+            return None
+        queries = b.linear(x, b.weight((4, WIDTH)))
+        keys = b.linear(x, b.weight((4, WIDTH)))
+        turned = b.call("aten.permute.default", keys, [1, 0], shape=(4, t))
+        scores = b.call("aten.mm.default", queries, turned, shape=(t, t))
+        if self.picking == "bound":
+            kept = b.call("aten.gt.Scalar", scores, 0.0, shape=(t, t), dtype="bool")
+        else:
+            metas = [((t, 3), "float32"), ((t, 3), "int64")]
+            _, ids = b.call_many("aten.topk.default", scores, 3, metas=metas)
+            if self.picking == "unused":
+                self.later.append(ids)
+                return None
+            empty = b.call("aten.new_zeros.default", scores, [t, t], shape=(t, t))
+            kept = b.call("aten.scatter.value", empty, 1, ids, 1.0, shape=(t, t))
+            for part in (queries, keys, scores, ids):
+                self.mark("attention.indexer", part)
+        lifted = b.call("aten.unsqueeze.default", kept, 0, shape=(1, t, t), dtype=kept.dtype)
+        return b.call("aten.unsqueeze.default", lifted, 0, shape=(1, 1, t, t), dtype=kept.dtype)
+
+    def experts(self, x: Val) -> Val:
+        b, t = self.b, x.shape[0]
+        seen = self.gather(x) if self.wrong == "full_gate" else x
+        logits = self.mark("moe.gate", b.linear(seen, b.weight((EXPERTS, WIDTH))))
+        if self.wrong == "full_gate":
+            logits = self.cut(logits)
+        scores = self.mark("moe.gate", b.call("aten.softmax.int", logits, -1, shape=(t, EXPERTS)))
+        metas = [((t, 2), "float32"), ((t, 2), "int64")]
+        weights, ids = b.call_many("aten.topk.default", scores, 2, metas=metas)
+        self.mark("moe.topk", ids)
+        up, down = b.weight((EXPERTS, 5, WIDTH)), b.weight((EXPERTS, WIDTH, 5))
+        mine = b.call("aten.index.Tensor", up, [ids], shape=(t, 2, 5, WIDTH))
+        inner = b.call("aten.einsum.default", "tkfh,th->tkf", [mine, x], shape=(t, 2, 5))
+        back = b.call("aten.index.Tensor", down, [ids], shape=(t, 2, WIDTH, 5))
+        outer = b.call("aten.einsum.default", "tkhf,tkf->tkh", [back, b.silu(inner)], shape=(t, 2, WIDTH))
+        column = b.call("aten.unsqueeze.default", weights, 2, shape=(t, 2, 1))
+        scaled = b.call("aten.mul.Tensor", outer, column, shape=(t, 2, WIDTH))
+        routed = b.call("aten.sum.dim_IntList", scaled, [1], shape=(t, WIDTH))
+        for part in (mine, inner, back, outer, scaled, routed):
+            self.mark("moe.routed", part)
+        if not self.shared_expert:
+            return routed
+        whole = self.gather(x) if self.wrong == "full_shared" else x
+        lifted = self.mark(
+            "moe.shared", b.silu(self.mark("moe.shared", b.linear(whole, b.weight((5, WIDTH)))))
+        )
+        shared = self.mark("moe.shared", b.linear(lifted, b.weight((WIDTH, 5))))
+        return b.add(routed, self.cut(shared) if self.wrong == "full_shared" else shared)
+
+    def dense(self, x: Val) -> Val:
+        b = self.b
+        whole = self.gather(x)
+        gate = self.mark("mlp.dense", b.linear(whole, b.weight((20 // self.p, WIDTH))))
+        acted = self.mark("mlp.dense", b.silu(gate))
+        out = self.mark("mlp.dense", b.linear(acted, b.weight((WIDTH, 20 // self.p))))
+        if self.p == 1:
+            return out
+        return self.cut(b.all_reduce(out)) if self.wrong == "all_reduced_mlp" else b.reduce_scatter(out)
+
+    def build(self, layers: int = 2) -> Json:
+        b = self.b
+        table = b.weight((32, WIDTH))
+        x = self.mark("embedding", b.call("aten.embedding.default", table, b.tokens(), shape=(T, WIDTH)))
+        x = self.cut(x)
+        for layer in range(layers):
+            x = self.mark("residual", b.add(x, self.attention(self.norm(x, "norm.input"))))
+            h = self.norm(x, "norm.post_attention")
+            x = self.mark("residual", b.add(x, self.experts(h) if self.gated else self.dense(h)))
+            if self.wrong == "gathered_residual" and layer == 0:
+                x = self.gather(x)
+        last = self.norm(x, "norm.final")
+        last = last if self.wrong == "local_head" else self.gather(last)
+        logits = self.mark("lm_head", b.linear(last, b.weight((32, WIDTH))))
+        b.output([logits, *self.later])
+        return b.graph()
