@@ -10,7 +10,7 @@ import pytest
 from support import engine, shared, transform
 from support.builder import DIALECTS, GraphBuilder, Json
 from support.programs import PROGRAMS, build
-from support.sparse_decoder import SparseDecoder
+from support.sparse_decoder import STYLES, SparseDecoder
 
 from layoutcheck.contracts import Contract, check_contract, contract_names, load_contract, parse_contract
 from layoutcheck.errors import InputError
@@ -254,9 +254,18 @@ def test_why_a_contract_has_nothing_to_say() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("gated", [True, False])
-def test_a_sparse_decoder_meets_its_contract(gated: bool, dialect: str) -> None:
-    found = findings_of(SparseDecoder(p=4, gated=gated, dialect=dialect).build(3), "dsa-cp-prefill")
-    assert not found, [(f.code, f.node, f.message) for f in found]
+@pytest.mark.parametrize("style", STYLES)
+def test_a_sparse_decoder_meets_the_contract_that_it_was_laid_out_by(
+    style: str, gated: bool, dialect: str
+) -> None:
+    analysis = analysed(SparseDecoder(p=4, gated=gated, dialect=dialect, style=style).build(3))
+    assert not diagnose(analysis, 0.0).errors
+    for name in STYLES:
+        found = check_contract(analysis, name)
+        if name == style and (gated or style != "mc2-decode"):
+            assert not found, [(f.code, f.node, f.message) for f in found]
+        else:
+            assert found, name
 
 
 # ---- one departure each: (experts, code, boundary, layers, first fix)

@@ -1,6 +1,6 @@
 """A decoder with sparse attention and experts in torch's own ops, on one device or over ranks, right or wrong in one place.
 
-Over ranks it is what `dsa-cp-prefill` asks for: attention on all tokens, everything else on a rank's share.
+Over ranks it is laid out in one of four `STYLES`, each as the contract of that name asks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ WRONG = (
     "all_reduced_mlp",
     "local_head",
 )
+STYLES = ("dsa-cp-prefill", "dsa-cp-query-local", "dsa-cp-entry-slice", "mc2-decode")
 T, WIDTH, KEYS, EXPERTS = 16, 16, 8, 6
 
 
@@ -29,7 +30,8 @@ class SparseDecoder:
         gated: experts, else a dense MLP (sharded over the ranks).
         shared_expert: beside the routed ones.
         p: ranks; 1 has no collectives.
-        wrong: one of `WRONG`.
+        wrong: one of `WRONG` (in the style `dsa-cp-prefill`).
+        style: one of `STYLES`.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class SparseDecoder:
         p: int = 1,
         wrong: str = "",
         dialect: str = "c10d",
+        style: str = STYLES[0],
     ) -> None:
-        assert not wrong or (wrong in WRONG and p > 1)
+        assert not wrong or (wrong in WRONG and p > 1 and style == STYLES[0])
         groups = {"tp": p} if p > 1 else {}
         self.b = GraphBuilder(groups=groups, T=T, dialect=dialect, dtype="float32")
         self.picking, self.gated, self.shared_expert = picking, gated, shared_expert
-        self.p, self.wrong = p, wrong
+        self.p, self.wrong, self.style = p, wrong, style
+        self.full = style in ("dsa-cp-entry-slice", "mc2-decode")
         self.marks: dict[str, set[str]] = {}
         self.later: list[Val] = []
 
@@ -71,54 +75,68 @@ class SparseDecoder:
         return self.mark(role, b.multiply(b.weight((width,)), scaled))
 
     def attention(self, x: Val) -> Val:
+        """Attention with o_proj. What is shared of keys and what of queries is the style's."""
         b = self.b
-        whole = x if self.wrong == "local_attention" else self.gather(x)
-        second = self.gather(x) if self.wrong == "two_gathers" else whole
-        t = whole.shape[0]
-        reads = (whole, whole, second)
+        asking = keys = values = x
+        if self.style == "dsa-cp-prefill" and self.wrong != "local_attention":
+            asking = keys = values = self.gather(x)
+            if self.wrong == "two_gathers":
+                values = self.gather(x)
+        elif self.style == "dsa-cp-entry-slice":
+            asking = self.cut(x)
+        reads = (asking, keys, values)
         q, k, v = (self.mark("attention.input", b.linear(h, b.weight((KEYS, WIDTH)))) for h in reads)
-        mask = self.mask(whole)
-        lift = [b.call("aten.unsqueeze.default", part, 0, shape=(1, t, KEYS)) for part in (q, k, v)]
-        heads = [b.call("aten.unsqueeze.default", part, 0, shape=(1, 1, t, KEYS)) for part in lift]
+        if self.style == "dsa-cp-query-local":
+            k, v = self.gather(k), self.gather(v)
+        mask = self.mask(asking, keys)
+        lift = [b.call("aten.unsqueeze.default", part, 0, shape=(1, *part.shape)) for part in (q, k, v)]
+        heads = [b.call("aten.unsqueeze.default", part, 0, shape=(1, *part.shape)) for part in lift]
         op = "aten.scaled_dot_product_attention.default"
-        core = self.mark("attention.core", b.call(op, *heads, mask, shape=(1, 1, t, KEYS)))
-        rows = b.view(core, (t, KEYS))
+        core = self.mark("attention.core", b.call(op, *heads, mask, shape=heads[0].shape))
+        rows = b.view(core, q.shape)
         if self.wrong == "full_o_proj":
             return self.cut(self.mark("o_proj", b.linear(rows, b.weight((WIDTH, KEYS)))))
-        if self.wrong != "local_attention":
+        if self.style == "dsa-cp-prefill" and self.wrong != "local_attention":
             rows = self.cut(rows)
-        return self.mark("o_proj", b.linear(rows, b.weight((WIDTH, KEYS))))
+        out = self.mark("o_proj", b.linear(rows, b.weight((WIDTH, KEYS))))
+        return self.gather(out) if self.style == "dsa-cp-entry-slice" else out
 
-    def mask(self, x: Val) -> Val | None:
+    def mask(self, x: Val, y: Val) -> Val | None:
         """A mask of the keys that an indexer picks, or of those above a bound where there is no top-k."""
-        b, t = self.b, x.shape[0]
+        b = self.b
         if self.picking == "none":
             return None
         queries = b.linear(x, b.weight((4, WIDTH)))
-        keys = b.linear(x, b.weight((4, WIDTH)))
-        turned = b.call("aten.permute.default", keys, [1, 0], shape=(4, t))
-        scores = b.call("aten.mm.default", queries, turned, shape=(t, t))
+        keys = b.linear(y, b.weight((4, WIDTH)))
+        if self.style == "dsa-cp-query-local":
+            keys = self.gather(keys)
+        t, n = x.shape[0], keys.shape[0]
+        turned = b.call("aten.permute.default", keys, [1, 0], shape=(4, n))
+        scores = b.call("aten.mm.default", queries, turned, shape=(t, n))
         if self.picking == "bound":
-            kept = b.call("aten.gt.Scalar", scores, 0.0, shape=(t, t), dtype="bool")
+            kept = b.call("aten.gt.Scalar", scores, 0.0, shape=(t, n), dtype="bool")
         else:
             metas = [((t, 3), "float32"), ((t, 3), "int64")]
             _, ids = b.call_many("aten.topk.default", scores, 3, metas=metas)
             if self.picking == "unused":
                 self.later.append(ids)
                 return None
-            empty = b.call("aten.new_zeros.default", scores, [t, t], shape=(t, t))
-            kept = b.call("aten.scatter.value", empty, 1, ids, 1.0, shape=(t, t))
+            empty = b.call("aten.new_zeros.default", scores, [t, n], shape=(t, n))
+            kept = b.call("aten.scatter.value", empty, 1, ids, 1.0, shape=(t, n))
             for part in (queries, keys, scores, ids):
                 self.mark("attention.indexer", part)
-        lifted = b.call("aten.unsqueeze.default", kept, 0, shape=(1, t, t), dtype=kept.dtype)
-        return b.call("aten.unsqueeze.default", lifted, 0, shape=(1, 1, t, t), dtype=kept.dtype)
+        lifted = b.call("aten.unsqueeze.default", kept, 0, shape=(1, t, n), dtype=kept.dtype)
+        return b.call("aten.unsqueeze.default", lifted, 0, shape=(1, 1, t, n), dtype=kept.dtype)
 
     def experts(self, x: Val) -> Val:
-        b, t = self.b, x.shape[0]
+        b = self.b
         seen = self.gather(x) if self.wrong == "full_gate" else x
         logits = self.mark("moe.gate", b.linear(seen, b.weight((EXPERTS, WIDTH))))
-        if self.wrong == "full_gate":
+        if self.full:
+            x = self.cut(x)
+        if self.full or self.wrong == "full_gate":
             logits = self.cut(logits)
+        t = x.shape[0]
         scores = self.mark("moe.gate", b.call("aten.softmax.int", logits, -1, shape=(t, EXPERTS)))
         metas = [((t, 2), "float32"), ((t, 2), "int64")]
         weights, ids = b.call_many("aten.topk.default", scores, 2, metas=metas)
@@ -134,29 +152,32 @@ class SparseDecoder:
         for part in (mine, inner, back, outer, scaled, routed):
             self.mark("moe.routed", part)
         if not self.shared_expert:
-            return routed
+            return self.gather(routed) if self.full else routed
         whole = self.gather(x) if self.wrong == "full_shared" else x
         lifted = self.mark(
             "moe.shared", b.silu(self.mark("moe.shared", b.linear(whole, b.weight((5, WIDTH)))))
         )
         shared = self.mark("moe.shared", b.linear(lifted, b.weight((WIDTH, 5))))
-        return b.add(routed, self.cut(shared) if self.wrong == "full_shared" else shared)
+        both = b.add(routed, self.cut(shared) if self.wrong == "full_shared" else shared)
+        return self.gather(both) if self.full else both
 
     def dense(self, x: Val) -> Val:
         b = self.b
-        whole = self.gather(x)
+        whole = x if self.full else self.gather(x)
         gate = self.mark("mlp.dense", b.linear(whole, b.weight((20 // self.p, WIDTH))))
         acted = self.mark("mlp.dense", b.silu(gate))
         out = self.mark("mlp.dense", b.linear(acted, b.weight((WIDTH, 20 // self.p))))
         if self.p == 1:
             return out
+        if self.full:
+            return b.all_reduce(out)
         return self.cut(b.all_reduce(out)) if self.wrong == "all_reduced_mlp" else b.reduce_scatter(out)
 
     def build(self, layers: int = 2) -> Json:
         b = self.b
         table = b.weight((32, WIDTH))
         x = self.mark("embedding", b.call("aten.embedding.default", table, b.tokens(), shape=(T, WIDTH)))
-        x = self.cut(x)
+        x = x if self.full else self.cut(x)
         for layer in range(layers):
             x = self.mark("residual", b.add(x, self.attention(self.norm(x, "norm.input"))))
             h = self.norm(x, "norm.post_attention")
@@ -164,7 +185,7 @@ class SparseDecoder:
             if self.wrong == "gathered_residual" and layer == 0:
                 x = self.gather(x)
         last = self.norm(x, "norm.final")
-        last = last if self.wrong == "local_head" else self.gather(last)
+        last = last if self.full or self.wrong == "local_head" else self.gather(last)
         logits = self.mark("lm_head", b.linear(last, b.weight((32, WIDTH))))
         b.output([logits, *self.later])
         return b.graph()
