@@ -120,7 +120,7 @@ class Call:
 
     def has(self, meaning: str) -> bool:
         """Whether the op has this parameter."""
-        return self.name(meaning) in self.params
+        return self.name(meaning) in self.params or meaning in self.rule.options
 
     def raw(self, meaning: str) -> Any:
         """The bound argument with holes in it; None if the op has no such parameter."""

@@ -51,6 +51,27 @@ def check_positions(
     )
 
 
+def check_written(call: Call, slot: int, of: Layout, dim: int, index_slot: int, index: Layout | None) -> None:
+    """Issue LC108 where rows are written at positions of the whole axis, and a rank holds only its share of it."""
+    cuts = bound_on_axis(of, dim)
+    if not cuts or (index is not None and (index.dtype == "bool" or points_into(index, of.axes[dim]))):
+        return
+    group = call.ctx.group(tuple(m for m, _ in cuts))
+    what = "tokens" if is_token_like(cuts[0][1].domain) else "features"
+    call.issue(
+        "LC108",
+        f"positions among all {what} are written in {{0}}, which holds one rank's share over {group}",
+        slot,
+        index_slot,
+        hints=("gather",),
+    )
+
+
+def is_blank(of: Layout) -> bool:
+    """Whether a tensor adds nothing to a pending sum: zeros, or a buffer that nothing was written to yet."""
+    return is_zero(of) or of.value == ("fill", None)
+
+
 def _listed(call: Call, meaning: str) -> list[tuple[int, Layout | None]]:
     raw = call.raw(meaning)
     out: list[tuple[int, Layout | None]] = []
@@ -92,6 +113,17 @@ def index(call: Call) -> Result:
     # A shard of features that is indexed leaves a factor on no axis: a rank's own rows.
     off_axis = {m: tuple(b for b in fs if b in gone and b.domain.is_feature) for m, fs in of.bound}
     bare = replace(of, axes=(), bound={m: kept[m] + off_axis[m] for m in kept}, value=None)
+    for _, s, t in tensors:
+        met = [m for m, fs in t.bound if any(b in off_axis.get(m, ()) for b in fs)]
+        if met:
+            group = call.ctx.group((met[0],))
+            call.issue(
+                "LC108",
+                f"each rank of {group} looks up its own positions ({{1}}) in its own shard {{0}}: gather one of them",
+                slot,
+                s,
+            )
+            break
     bound = join_bound(call, [("self", slot, bare), *tensors])
     return call.result(layout(of.dtype, tuple(axes), bound, of.partial, _looked_up(of, indices)))
 
@@ -141,7 +173,13 @@ def _rows_agree(call: Call, a: Operand, b: Operand, skip: int) -> tuple[Axis, ..
             continue
         if left and right:
             first, second = (a, b) if strength(left) >= strength(right) else (b, a)
-            if extent_of(left) == extent_of(right) or not all(f.domain.is_feature for f in left + right):
+            cut = bound_on_axis(a[2], k) or bound_on_axis(b[2], k)
+            # an index, or what is written, may have fewer rows than a whole axis
+            if (
+                cut
+                or extent_of(left) == extent_of(right)
+                or not all(f.domain.is_feature for f in left + right)
+            ):
                 compare_axes(call, (first[1], first[2], k), (second[1], second[2], k))
         axes.append(left if strength(left) >= strength(right) else right)
     return tuple(axes)
@@ -159,7 +197,8 @@ def gather(call: Call) -> Result:
     check_positions(call, slot, of, dim, call.slot("index"), idx)
     mine, other = ("self", slot, of), ("index", call.slot("index"), idx)
     axes = _rows_agree(call, mine, other, dim)
-    gone = {b for _, b in bound_on_axis(of, dim)}
+    # A shard of features that is looked up leaves a factor on no axis: what this rank has at these positions.
+    gone = {b for _, b in bound_on_axis(of, dim) if not b.domain.is_feature}
     bare = replace(of, bound={m: tuple(b for b in fs if b not in gone) for m, fs in of.bound})
     bound = join_bound(call, [("self", slot, bare), other])
     return call.result(layout(of.dtype, axes, bound, of.partial))
@@ -173,7 +212,7 @@ def scatter(call: Call) -> Result:
     dim = dim_of(call, "dim", of.rank, -1)
     if idx is None or dim < 0:
         return call.result(of)
-    check_positions(call, slot, of, dim, call.slot("index"), idx)
+    check_written(call, slot, of, dim, call.slot("index"), idx)
     operands: list[Operand] = [("self", slot, of), ("index", call.slot("index"), idx)]
     axes = list(_rows_agree(call, operands[0], operands[1], dim))
     axes[dim] = of.axes[dim]
@@ -182,11 +221,36 @@ def scatter(call: Call) -> Result:
         _rows_agree(call, ("src", call.slot("src"), src), operands[1], dim)
         operands.append(("src", call.slot("src"), src))
     bound = join_bound(call, operands)
-    partial = join_partial(call, [o for o in operands if o[0] != "index"], (), {"self", "src"}, bound)
+    partial = _written_pending(call, operands[0], operands[2] if len(operands) > 2 else None, bound)
     out = layout(of.dtype, tuple(axes), bound, partial)
     if call.rule.mutates:
         return call.result(out, mutated={slot: out})
     return call.result(out)
+
+
+def _written_pending(
+    call: Call, into: Operand, source: Operand | None, bound: dict[int, tuple[Factor, ...]]
+) -> tuple[int, ...]:
+    """Pending sums where part of a tensor is written: of both, or of one against nothing (zeros, a blank buffer)."""
+    names = call.rule.additive
+    _, slot, of = into
+    operands = [("self", slot, of)]
+    if source is not None:
+        operands.append(("src", *source[1:]))
+    if len(operands) == 1 or not names:
+        pending = next(((s, o) for _, s, o in operands if o.partial), None)
+        number = call.get("src")
+        if pending is not None and (names or number != 0 or source is not None):
+            call.issue(
+                "LC204",
+                f"{{0}} is a pending sum over {call.ctx.group(pending[1].partial)}; what is written counts once a rank",
+                pending[0],
+            )
+        return of.partial
+    wholes = {p for p, _, o in operands if o.partial}
+    if wholes and all(p in wholes or is_blank(o) for p, _, o in operands):
+        return tuple(sorted({m for _, _, o in operands for m in o.partial}))
+    return join_partial(call, operands, (), {"self", "src"}, bound)
 
 
 @register("index_put")
@@ -203,10 +267,17 @@ def index_put(call: Call) -> Result:
             if mask.axes[k] and of.axes[k]:
                 compare_axes(call, (slot, of, k), (mask_slot, mask, k))
         out = masked(call, slot, of, values is None or is_zero(values) or not values.axes)
+        if values is not None and values.partial and values.partial != of.partial:
+            call.issue(
+                "LC201",
+                f"{{1}} is a pending sum over {call.ctx.group(values.partial)} and is put among complete values of {{0}}",
+                slot,
+                call.slot("values"),
+            )
     else:
         for k, (s, t) in enumerate(indices):
             if t is not None and k < of.rank and not _inverts(t, of.axes[k]):
-                check_positions(call, slot, of, k, s, t)
+                check_written(call, slot, of, k, s, t)
         out = _written(call, slot, of, indices, values)
     if call.rule.mutates and slot >= 0:
         return call.result(out, mutated={slot: out})
@@ -244,7 +315,10 @@ def _written(
     for m, fs in idx.bound:
         if m not in bound:
             bound[m] = fs
-    partial = tuple(sorted({*of.partial, *(values.partial if values is not None else ())}))
+    source = ("values", call.slot("values"), values) if values is not None else None
+    partial = (
+        _written_pending(call, ("self", slot, of), source, bound) if of.partial or values else of.partial
+    )
     del s
     return layout(of.dtype, tuple(axes), bound, partial, value)
 
@@ -259,9 +333,13 @@ def index_add(call: Call) -> Result:
     if src is not None:
         operands.append((call.name("source"), call.slot("source"), src))
     if idx is not None and dim >= 0:
-        check_positions(call, slot, of, dim, call.slot("index"), idx)
+        check_written(call, slot, of, dim, call.slot("index"), idx)
+    if src is not None and src.rank == of.rank and dim >= 0:
+        _rows_agree(call, operands[0], operands[1], dim)
+        if idx is not None and idx.rank == 1 and idx.axes[0] and src.axes[dim]:
+            compare_axes(call, (call.slot("source"), src, dim), (call.slot("index"), idx, 0))
     bound = join_bound(call, operands)
-    partial = join_partial(call, operands, call.rule.linear, call.rule.additive, bound)
+    partial = _written_pending(call, operands[0], operands[1] if len(operands) > 1 else None, bound)
     out = layout(of.dtype, of.axes, bound, partial)
     if call.rule.mutates:
         return call.result(out, mutated={slot: out})
@@ -470,7 +548,7 @@ def _placed(call: Call, of: Layout, slot: int, src: Layout, src_slot: int, dim: 
     ) or (bound_on_axis(src, dim) and extent_of(of.axes[dim]) == src.shape[dim]):
         axes[dim] = src.axes[dim]
     bound = join_bound(call, [("self", slot, of), ("src", src_slot, src)])
-    partial = join_partial(call, [mine, other], (), {"self", "src"}, bound)
+    partial = _written_pending(call, mine, other, bound)
     return layout(of.dtype, tuple(axes), bound, partial)
 
 

@@ -164,6 +164,8 @@ def sort(call: Call) -> Result:
     check_pending(call, slot, of, call.name("self"))
     if dim < 0:
         return call.result(of, replace(of, dtype="int64"))
+    if any(b.domain.is_feature for _, b in bound_on_axis(of, dim)):
+        need_whole(call, slot, of, dim, "sorts")
     # A share of rows sorted by what they hold is a permutation of that share: the domain says so.
     axis = _order_domain(of, dim, "sorted")
     axes = (*of.axes[:dim], axis, *of.axes[dim + 1 :])

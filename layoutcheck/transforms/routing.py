@@ -200,7 +200,7 @@ def opaque_(call: Call) -> Result:
         check_pending(call, slot, of, param)
         first = first or of
         for m, fs in of.bound:
-            if m not in call.ctx.mesh.quotient and any(is_token_like(b.domain) for b in fs):
+            if m not in call.ctx.mesh.quotient and fs:
                 call.issue(
                     "LC106", f"needs all of its operands; {{0}} is a share over {call.ctx.group((m,))}", slot
                 )

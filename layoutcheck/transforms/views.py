@@ -26,6 +26,8 @@ def sizes_of(value: Any) -> list[Size] | None:
     """A size argument as a list; None where it is not one."""
     if value is None:
         return None
+    if isinstance(value, Layout):
+        return list(value.shape)
     if isinstance(value, (list, tuple)):
         out: list[Size] = []
         for v in value:
@@ -36,11 +38,15 @@ def sizes_of(value: Any) -> list[Size] | None:
     return [value]
 
 
+_FRACTIONS = ("float", "bfloat", "complex")
+
+
 def _same(call: Call) -> Result:
     slot, of = _self(call)
     partial = of.partial
     dtype = call.dtype(of.dtype)
-    if partial and call.rule.linear.isdisjoint({call.name("self"), "x"}):
+    rounds = not dtype.startswith(_FRACTIONS) and of.dtype.startswith(_FRACTIONS)
+    if partial and (rounds or call.rule.linear.isdisjoint({call.name("self"), "x"})):
         call.issue(
             "LC201",
             f"{{0}} is a pending sum over {call.ctx.group(partial)} and goes into an op that is not linear in it",
@@ -412,7 +418,8 @@ def reorder(call: Call) -> Result:
     slot, of = _self(call)
     dims = call.get("dims")
     wanted = dims if isinstance(dims, list) else [dims] if dims is not None else []
-    for d in wanted:
+    # without dimensions the elements move through all of the tensor
+    for d in wanted or range(of.rank):
         i = d + of.rank if isinstance(d, int) and d < 0 else d
         if isinstance(i, int) and 0 <= i < of.rank:
             cuts = bound_on_axis(of, i)
@@ -428,7 +435,14 @@ def reorder(call: Call) -> Result:
 @register("view_as_complex", is_view=True)
 def view_as_complex(call: Call) -> Result:
     """The last axis of two becomes one complex number."""
-    _slot, of = _self(call)
+    slot, of = _self(call)
+    cuts = bound_on_axis(of, of.rank - 1) if of.rank else []
+    if cuts:
+        call.issue(
+            "LC106",
+            f"needs both parts of each number; {{0}} is sharded over {call.ctx.group((cuts[0][0],))} there",
+            slot,
+        )
     return call.result(replace(of, axes=of.axes[:-1], dtype="complex64"))
 
 
@@ -445,7 +459,7 @@ def triangle(call: Call) -> Result:
     slot, of = _self(call)
     for i in range(max(of.rank - 2, 0), of.rank):
         cuts = bound_on_axis(of, i)
-        if cuts and any(is_token_like(b.domain) for _, b in cuts):
+        if cuts:
             call.issue(
                 "LC106",
                 f"a triangle is cut from the matrix's corner; {{0}} is sharded over {call.ctx.group((cuts[0][0],))}",
