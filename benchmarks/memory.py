@@ -1,16 +1,18 @@
 """Times of the memory ledger: one ledger, a sweep behind a logged total, a liveness peak.
 
-    python benchmarks/memory.py
+    python benchmarks/memory.py [GRAPH...]
 
 Prints a line a measurement; the goals are at most 1 s for a ledger of 78 layers and for the peak of 17,723
-intervals.
+intervals. Of each graph: nodes, seconds of the ledger with its peak once the graph is typed, and the peak.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from layoutcheck.memory.build import weight_ledger
 from layoutcheck.memory.explain import explain_total, parallels
@@ -85,5 +87,22 @@ def main() -> None:
     print(f"peaks: {straight.bytes} bytes expanded, {folded.bytes} bytes in one body")
 
 
+def graphs(paths: list[str]) -> None:
+    """Print the time of the ledger of typed graphs."""
+    from layoutcheck.infer.analysis import analyse
+    from layoutcheck.memory.graph_ledger import graph_memory
+
+    nothing: dict[str, Any] = {"groups": {}, "rank": None, "world": None, "tokens": [], "layouts": {}}
+    nothing |= {"assumptions": [], "rules": [], "plan": None, "trust": {}, "others": []}
+    for path in paths:
+        typed = analyse(path, **nothing)
+        begin = time.perf_counter()
+        memory = graph_memory(typed)
+        seconds = time.perf_counter() - begin
+        show(f"{len(typed.graph.nodes)} nodes", seconds)
+        print(f"  peak {memory.peak.bytes} = {memory.formula} at {memory.place}")
+
+
 if __name__ == "__main__":
     main()
+    graphs(sys.argv[1:])

@@ -97,19 +97,23 @@ def _layout(memory: GraphMemory, name: str) -> str:
     return render(of, memory.analysis.mesh.names()) if isinstance(of, Layout) else ""
 
 
+def _size(size: int) -> str:
+    return f"{size / GIB:10.4f} GiB" if size >= GIB // 1000 else f"{size:10} B  "
+
+
 def peak_text(memory: GraphMemory) -> str:
     """Return where the peak is, its formula, what is alive there, and where it lies for other token counts."""
     peak = memory.peak
     at = ", ".join(f"{name} = {value}" for name, value in memory.symbols.items())
     rows = [
-        f"peak of activations: {human(peak.bytes)} at {memory.place or 'no node'}",
+        f"peak of activations: {_size(peak.bytes).strip()} at {memory.place or 'no node'}",
         f"  = {memory.formula}" + (f"  with {at}" if at else ""),
     ]
     for name, size in peak.live[:_SHOWN]:
         kind = "  (written by a collective)" if memory.activations.is_collective(name) else ""
-        rows.append(f"  {size / GIB:10.4f} GiB  {name}  {_layout(memory, name)}{kind}")
+        rows.append(f"  {_size(size)}  {name}  {_layout(memory, name)}{kind}")
     if rest := peak.live[_SHOWN:]:
-        rows.append(f"  {sum(size for _, size in rest) / GIB:10.4f} GiB  {len(rest)} more")
+        rows.append(f"  {_size(sum(size for _, size in rest))}  {len(rest)} more")
     others = [
         (s, p) for s, p in memory.envelope.candidates if s is not memory.formula and not isinstance(s, int)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from layoutcheck.domains import Domain, Factor
@@ -70,7 +71,9 @@ def graph_memory(analysis: Analysis, at: Mapping[str, int] | None = None) -> Gra
     for _, _, size, _ in lines:
         needed.update(dict.fromkeys(sorted(free_symbols(size))))
     symbols = _values(dict(extents.values), needed, at or {})
-    ledger = Ledger(f"{analysis.path or analysis.graph.source}, {_mesh_text(analysis)}", 0, dict(symbols))
+    ledger = Ledger(
+        f"{Path(analysis.path).name or analysis.graph.source}, {_mesh_text(analysis)}", 0, dict(symbols)
+    )
     ledger.rank = analysis.mesh.rank or 0
     for axis in analysis.mesh.axes:
         if axis.name.isidentifier() and isinstance(axis.size, int):
