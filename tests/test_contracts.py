@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import engine, shared, transform
 from support.builder import DIALECTS, GraphBuilder, Json
+from support.faults import FAULTS, Fault
 from support.programs import PROGRAMS, build
 from support.sparse_decoder import STYLES, SparseDecoder
 
@@ -295,6 +296,18 @@ def test_each_departure_is_found_at_its_place(wrong: str, dialect: str) -> None:
     others = [f for f in own(found) if f is not matching[0]]
     allowed = {"full_o_proj": 1, "full_shared": 1}.get(wrong, 0)
     assert len(others) <= allowed, [(f.code, f.message) for f in others]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.key}" for fault in FAULTS])
+def test_broken_programs_can_be_asked_for_any_contract(fault: Fault) -> None:
+    """Whatever is wrong with the typing, an answer is a list of LC5xx findings at nodes of the graph."""
+    graph, _, _ = fault.faulty("c10d", fault.sizes[0])
+    nodes = {node["name"] for node in graph["nodes"]}
+    for name in SHIPPED:
+        for found in findings_of(graph, name):
+            assert found.code.startswith("LC5") and found.node in nodes
+            assert found.caused_by is None or found.caused_by in nodes
+            assert {node for _, node in found.consequences} <= nodes
 
 
 def test_a_fault_in_all_layers_is_one_finding_that_counts_them() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support import engine, shared, transform
-from support.builder import DIALECTS, GraphBuilder
+from support.builder import DIALECTS, GraphBuilder, Val
 from support.programs import PROGRAMS, build
 from support.sparse_decoder import SparseDecoder as Decoder
 
@@ -101,6 +101,47 @@ def test_a_residual_stream_through_both_branches_side_by_side() -> None:
     roles = roles_of(b.graph())
     assert [[block.kind for block in layer.blocks] for layer in roles.layers] == [["attention", "dense"]] * 2
     assert roles.heads
+
+
+def spelled_layer_norm(b: GraphBuilder, x: Val, form: str) -> Val:
+    """A layer norm with a bias, by the mean of squares of what is left of the mean, or by var_mean."""
+    column, width = (*x.shape[:-1], 1), x.shape[-1]
+    if form == "var_mean":
+        metas = [(column, "float32")] * 2
+        var, mean = b.call_many("aten.var_mean.correction", x, [-1], metas=metas)
+        b.nodes[-3]["kwargs"] = {"correction": 0, "keepdim": True}
+        centred = b.call("aten.sub.Tensor", x, mean, shape=x.shape)
+    else:
+        mean = b.call("aten.mean.dim", x, [-1], True, shape=column)
+        centred = b.call("aten.sub.Tensor", x, mean, shape=x.shape)
+        square = b.call("aten.pow.Tensor_Scalar", centred, 2, shape=x.shape)
+        var = b.call("aten.mean.dim", square, [-1], True, shape=column)
+    root = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", var, 1e-5, shape=column), shape=column)
+    scaled = b.multiply(b.multiply(centred, root), b.weight((width,)))
+    return b.add(scaled, b.weight((width,)))
+
+
+@pytest.mark.parametrize("form", ["mean", "var_mean"])
+def test_a_spelled_out_layer_norm_with_a_bias(form: str) -> None:
+    b = GraphBuilder(groups={}, T=12, dialect="c10d", dtype="float32")
+    x = b.call("aten.embedding.default", b.weight((32, 16)), b.tokens(), shape=(12, 16))
+    h = spelled_layer_norm(b, x, form)
+    x = b.add(x, b.attention(h, 2, 8))
+    x = b.add(x, b.mlp(spelled_layer_norm(b, x, form), 20))
+    b.output([b.linear(spelled_layer_norm(b, x, form), b.weight((32, 16)))])
+    analysis = analysed(b.graph())
+    roles = find_roles(analysis)
+    assert len(roles.norms) == 3
+    block = roles.layers[0].blocks[0]
+    assert block.norm is not None and analysis.program.name_of(block.norm.output) == h.name
+    assert list(roles.calls.values()).count("attention.input") == 3
+    assert {"norm.input", "norm.post_attention", "norm.final", "lm_head"} <= set(roles.calls.values())
+
+
+def test_positions_that_an_earlier_layer_picked_make_attention_sparse() -> None:
+    roles = roles_of(Decoder(picking="first").build(3))
+    assert [layer.blocks[0].sparse for layer in roles.layers] == [True, True, True]
+    assert [bool(layer.blocks[0].picks) for layer in roles.layers] == [True, False, False]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

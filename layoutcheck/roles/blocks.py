@@ -109,6 +109,24 @@ def _attention(flow: Flow, branch: Branch, block: Block, data_calls: Calls, role
         roles[products[-1]] = "o_proj"
 
 
+def inherit(flow: Flow, blocks: list[Block]) -> None:
+    """Attention that reads positions which an earlier layer picked is sparse, too."""
+    picked: set[int] = set()
+    for block in blocks:
+        if block.kind != "attention":
+            continue
+        if not block.sparse and picked:
+            todo = [v for c in block.core for v in flow.program.inputs[c]]
+            seen: set[int] = set()
+            while todo:
+                value = todo.pop()
+                if value not in seen and flow.kinds[value] != "A":
+                    seen.add(value)
+                    todo.extend(flow.parents[value])
+            block.sparse = bool(seen & picked)
+        picked.update(v for c in block.picks for v in _picked(flow, c))
+
+
 def _is_indexer(flow: Flow, call: int) -> bool:
     fact = flow.fact(call)
     return fact is not None and fact.indexer

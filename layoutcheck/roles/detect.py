@@ -5,7 +5,7 @@ from __future__ import annotations
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OUTPUT, REGION_COPY
-from layoutcheck.roles.blocks import classify
+from layoutcheck.roles.blocks import classify, inherit
 from layoutcheck.roles.flow import Flow, build_flow
 from layoutcheck.roles.model import Block, Layer, Norm, Roles
 from layoutcheck.roles.norms import find_norms
@@ -32,6 +32,7 @@ def find_roles(analysis: Analysis) -> Roles:
         values[block.join.total] = "residual"
         if block.join.call not in fused:
             roles[block.join.call] = "residual"
+    inherit(flow, blocks)
     totals = {block.join.total for block in blocks}
     starts = tuple(dict.fromkeys(block.root for block in blocks if block.root not in totals))
     inside = {c for block in blocks for c in block.calls}

@@ -95,7 +95,9 @@ def _facts(instance: OpInstance) -> Facts:
         reduces=code == "reduce",
         looks_up=code == "embedding" or (code in PICKING_ROWS),
         picks_rows=code in PICKING_ROWS,
-        chooses=code in ("topk", "argmax") or any(key.startswith("out") for key in rule.into),
+        chooses=code in ("topk", "argmax", "sort")
+        or (code == "reduce" and "indices" in rule.options)
+        or any(key.startswith("out") for key in rule.into),
         routes=code in ("dispatch", "combine", "moe"),
         norm=norm,
         adds=sums,

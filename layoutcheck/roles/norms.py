@@ -70,11 +70,12 @@ def _spelled_out(flow: Flow, k: int) -> Norm | None:
         return None
     sources = _pointwise_sources(flow, data[0])
     width = before.shape[-1]
-    inside = {p.first[k]}
+    outs = range(p.first[k], p.first[k] + p.outs[k])
+    inside = set(outs)
     full: set[int] = set()
     calls = [k]
     source = sources[0]
-    todo = list(flow.readers.get(p.first[k], ()))
+    todo = [c for v in outs for c in flow.readers.get(v, ())]
     for _ in range(_STEPS):
         if not todo:
             return None
@@ -97,7 +98,7 @@ def _spelled_out(flow: Flow, k: int) -> Norm | None:
                 before_k = [flow.maker[s] for s in sources[: sources.index(source)]]
                 own = tuple(sorted({*before_k, *calls}))
                 read = next(v for c in own for v in flow.data_inputs(c) if flow.root(v) == source)
-                return Norm(own, source, read, (value,))
+                return _with_bias(flow, Norm(own, source, read, (value,)), width)
             calls.pop()
             continue
         if met:
@@ -107,6 +108,23 @@ def _spelled_out(flow: Flow, k: int) -> Norm | None:
             full.add(value)
         todo.extend(c for c in flow.readers.get(value, ()) if c not in todo)
     return None
+
+
+def _with_bias(flow: Flow, norm: Norm, width: object) -> Norm:
+    """The norm with the bias that is added to it, where one is."""
+    p = flow.program
+    readers = flow.readers.get(norm.output, ())
+    if len(readers) != 1 or not p.outs[readers[0]]:
+        return norm
+    call = readers[0]
+    fact = flow.fact(call)
+    others = [v for v in flow.data_inputs(call) if v != norm.output]
+    rule = p.instances[p.op[call]].rule if p.op[call] >= 0 else None
+    if fact is None or rule is None or not (fact.pointwise and rule.additive) or len(others) != 1:
+        return norm
+    if not _along(flow, others[0], width):
+        return norm
+    return Norm((*norm.calls, call), norm.source, norm.read, (p.first[call],))
 
 
 def _along(flow: Flow, value: int, width: object) -> bool:

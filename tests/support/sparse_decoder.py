@@ -26,7 +26,8 @@ class SparseDecoder:
     """`marks` collects, by role, the nodes that were built to have it.
 
     Args:
-        picking: `used`; `unused` (picked and not read); `bound` (a mask from scores, without top-k); `none`.
+        picking: `used`; `first` (by the first layer, for all); `unused` (picked and not read); `bound` (a mask from
+            scores, without top-k); `none`.
         gated: experts, else a dense MLP (sharded over the ranks).
         shared_expert: beside the routed ones.
         p: ranks; 1 has no collectives.
@@ -52,6 +53,7 @@ class SparseDecoder:
         self.full = style in ("dsa-cp-entry-slice", "mc2-decode")
         self.marks: dict[str, set[str]] = {}
         self.later: list[Val] = []
+        self.picked: Val | None = None
 
     def mark(self, role: str, value: Val) -> Val:
         self.marks.setdefault(role, set()).add(value.made_by)
@@ -104,8 +106,8 @@ class SparseDecoder:
     def mask(self, x: Val, y: Val) -> Val | None:
         """A mask of the keys that an indexer picks, or of those above a bound where there is no top-k."""
         b = self.b
-        if self.picking == "none":
-            return None
+        if self.picking == "none" or self.picked is not None:
+            return self.picked
         queries = b.linear(x, b.weight((4, WIDTH)))
         keys = b.linear(y, b.weight((4, WIDTH)))
         if self.style == "dsa-cp-query-local":
@@ -126,7 +128,10 @@ class SparseDecoder:
             for part in (queries, keys, scores, ids):
                 self.mark("attention.indexer", part)
         lifted = b.call("aten.unsqueeze.default", kept, 0, shape=(1, t, n), dtype=kept.dtype)
-        return b.call("aten.unsqueeze.default", lifted, 0, shape=(1, 1, t, n), dtype=kept.dtype)
+        mask = b.call("aten.unsqueeze.default", lifted, 0, shape=(1, 1, t, n), dtype=kept.dtype)
+        if self.picking == "first":
+            self.picked = mask
+        return mask
 
     def experts(self, x: Val) -> Val:
         b = self.b
