@@ -252,7 +252,9 @@ def test_names_and_recorded_shapes_play_no_part(name: str) -> None:
     other, _ = transform.rename(transform.strip_shapes(transform.anonymise(graph)), seed=7)
     after = roles_of(other)
     assert after.calls == before.calls
-    assert after.values == before.values
+    assert [(x.kind, x.sparse, x.join.call) for x in after.blocks] == [
+        (x.kind, x.sparse, x.join.call) for x in before.blocks
+    ]
     assert [(x.begin, x.end, x.times) for x in after.layers] == [
         (x.begin, x.end, x.times) for x in before.layers
     ]
