@@ -354,11 +354,29 @@ def apply_factors(call: Call) -> Result:
         dtype = call.dtype(
             promote([of for _, _, of in operands]) if first_tensor is not None else "float32", word
         )
-        out = layout(dtype, tuple(built), _rival_bound(bound, joined, rivals, k), partial)
+        own = _own_bound(bound, pattern_out.pattern, found, on_output) if len(rule.outputs) > 1 else bound
+        out = layout(dtype, tuple(built), _rival_bound(own, joined, rivals, k), partial)
         if bound and not rivals:
             check_diagonal(call, out, range(out.rank), [s for _, s, of in operands if of.bound])
         outs.append(out)
     return call.result(*outs)
+
+
+def _own_bound(
+    bound: dict[int, tuple[Factor, ...]], pattern: Pattern, found: Matching, on_output: set[str]
+) -> dict[int, tuple[Factor, ...]]:
+    """The shards that one of several outputs has: those of labels that only other outputs have are not its own."""
+    mine = {label.name for label in pattern.labels()}
+    kept: set[Factor] = set()
+    foreign: set[Factor] = set()
+    for name, occurrences in found.labels.items():
+        into = foreign if name in on_output and name not in mine else kept
+        into.update(b for o in occurrences for _, b in bound_on_axis(o.of, o.axis))
+    foreign -= kept
+    if not foreign:
+        return bound
+    left = {m: tuple(b for b in fs if b not in foreign) for m, fs in bound.items()}
+    return {m: fs for m, fs in left.items() if fs}
 
 
 def _inserted(rule: Any) -> int:
@@ -485,11 +503,41 @@ def _check_whole_operands(call: Call) -> None:
                 break
 
 
+def _scale_of_another_extent(call: Call, slot: int, s: Layout, data: int, d: Layout) -> bool:
+    """Issue where a scale has all of an axis of which the codes are a share, or the other way round."""
+    for axis in range(s.rank):
+        size = s.shape[axis]
+        if size == 1 or any(size == n for n in d.shape):
+            continue
+        whole = _global_extent(s, axis)
+        for other in range(d.rank):
+            cut = bound_on_axis(d, other) or bound_on_axis(s, axis)
+            if cut and _global_extent(d, other) == whole:
+                group = call.ctx.group(tuple(m for m, _ in cut))
+                call.issue(
+                    "LC101",
+                    f"the scale {{0}} and its codes {{1}} do not have the same share over {group} of {whole} elements",
+                    slot,
+                    data,
+                )
+                return True
+    return False
+
+
+def _global_extent(of: Layout, axis: int) -> Size:
+    total = extent_of(of.axes[axis])
+    for _, b in bound_on_axis(of, axis):
+        total = total * b.extent
+    return total
+
+
 def _check_scales(call: Call) -> None:
     """A quantised value's scale has its codes' layout: a scale of a shard fits only the shard's own codes."""
     for scale, data in call.rule.scales.items():
         s, d = call.tensor(scale), call.tensor(data)
         if s is None or d is None:
+            continue
+        if _scale_of_another_extent(call, call.slot(scale), s, call.slot(data), d):
             continue
         for m, fs in s.bound:
             for b in fs:

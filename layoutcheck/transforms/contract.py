@@ -1,4 +1,4 @@
-"""Contractions whose pattern depends on the call: einsum, matmul, grouped matmul, convolution.
+"""Contractions whose pattern depends on the call: einsum, matmul.
 
 Each becomes a factor rule for the call at hand.
 """
@@ -12,7 +12,7 @@ import attrs
 
 from layoutcheck.infer.call import Call, Hole, Result
 from layoutcheck.infer.factor_rule import apply_factors
-from layoutcheck.layouts import Layout, bound_on_axis, layout, replace
+from layoutcheck.layouts import Layout, layout
 from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Unit
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.registry import register
@@ -24,7 +24,7 @@ def _pattern(labels: list[str]) -> Pattern:
     return Pattern(tuple(Unit() if x == "1" else Axis((Label(x, False),)) for x in labels))
 
 
-def _as_rule(call: Call, holes: list[Any], terms: Terms, out: list[str]) -> Call:
+def as_rule(call: Call, holes: list[Any], terms: Terms, out: list[str]) -> Call:
     """The call under a factor rule with one operand per hole."""
     params = dict(call.params)
     operands = []
@@ -113,22 +113,7 @@ def matmul_terms(call: Call) -> tuple[list[Any], Terms, list[str]] | None:
     return holes, terms, out
 
 
-def grouped_terms(call: Call) -> tuple[list[Any], Terms, list[str]] | None:
-    """Rows grouped by expert times one matrix an expert."""
-    holes = [call.raw("self"), call.raw("mat2")]
-    a, b = (call.fill(h) for h in holes)
-    if not isinstance(a, Layout) or not isinstance(b, Layout):
-        return None
-    if a.rank == 2 and b.rank == 3:
-        return holes, [["t", "k"], ["e", "k", "n"]], ["t", "n"]
-    if a.rank == 3 and b.rank == 3:
-        return holes, [["e", "t", "k"], ["e", "k", "n"]], ["e", "t", "n"]
-    if a.rank == 2 and b.rank == 2:
-        return holes, [["t", "k"], ["k", "n"]], ["t", "n"]
-    return None
-
-
-def _summed(terms: Any) -> Any:
+def summed_by(terms: Any) -> Any:
     def summed(call: Call) -> list[list[tuple[int, int, Size]]]:
         found = terms(call)
         if found is None:
@@ -147,7 +132,7 @@ def _summed(terms: Any) -> Any:
     return summed
 
 
-def _back(terms: Any) -> Any:
+def back_by(terms: Any) -> Any:
     def back(
         call: Call, outs: Any, output: int, axis: int, inner: Size
     ) -> list[tuple[int, int, Size]] | None:
@@ -165,48 +150,21 @@ def _back(terms: Any) -> Any:
     return back
 
 
-def _apply(call: Call, found: tuple[list[Any], Terms, list[str]] | None) -> Result:
+def apply_terms(call: Call, found: tuple[list[Any], Terms, list[str]] | None) -> Result:
     if found is None:
         _, _, of = next(call.tensors(), ("", -1, layout("float32", ())))
         return call.result(of)
     holes, terms, out = found
-    return apply_factors(_as_rule(call, holes, terms, out))
+    return apply_factors(as_rule(call, holes, terms, out))
 
 
-@register("einsum", back=_back(einsum_terms), summed=_summed(einsum_terms))
+@register("einsum", back=back_by(einsum_terms), summed=summed_by(einsum_terms))
 def einsum(call: Call) -> Result:
     """torch.einsum; `...` is broadcast from the right."""
-    return _apply(call, einsum_terms(call))
+    return apply_terms(call, einsum_terms(call))
 
 
-@register("matmul", back=_back(matmul_terms), summed=_summed(matmul_terms))
+@register("matmul", back=back_by(matmul_terms), summed=summed_by(matmul_terms))
 def matmul(call: Call) -> Result:
     """torch.matmul."""
-    return _apply(call, matmul_terms(call))
-
-
-@register("grouped_mm", back=_back(grouped_terms), summed=_summed(grouped_terms))
-def grouped_mm(call: Call) -> Result:
-    """Rows in groups, one matrix a group: the expert axis of the weights is chosen by the row, not summed."""
-    found = grouped_terms(call)
-    if found is None:
-        return _apply(call, None)
-    weight = call.tensor("mat2")
-    rows = call.tensor("self")
-    assert weight is not None and rows is not None
-    holes, terms, out = found
-    if weight.rank == 3 and rows.rank == 2:
-        # e is selected: a shard of experts on a group leaves a factor on no axis
-        inner = _as_rule(call, holes, terms, out)
-        patterns = inner.rule.operands
-        e_whole = attrs.evolve(
-            patterns[1], pattern=Pattern((Axis((Label("e", True),)), *patterns[1].pattern.axes[1:]))
-        )
-        if bound_on_axis(weight, 0):
-            slots = list(inner.slots)
-            hole = holes[1]
-            slots[hole.slot] = replace(weight, axes=((), *weight.axes[1:]))
-            inner.slots = tuple(slots)
-        inner.rule = attrs.evolve(inner.rule, operands=(patterns[0], e_whole))
-        return apply_factors(inner)
-    return _apply(call, found)
+    return apply_terms(call, matmul_terms(call))

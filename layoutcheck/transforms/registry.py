@@ -62,6 +62,7 @@ def _load() -> None:
         contract,
         convolution,
         create,
+        grouped,
         index,
         joinery,
         pieces,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.domains import Factor, feature, is_token_like, routed
+from layoutcheck.domains import Factor, feature, is_token_like, opaque, routed
 from layoutcheck.infer.call import Call, Result
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.states import join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.collectives import data_of
+from layoutcheck.transforms.pieces import resized
 from layoutcheck.transforms.reduce import check_pending
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _back_same, _self
@@ -178,7 +179,11 @@ def quantized(call: Call, of: Layout) -> list[Layout]:
     if isinstance(group, int) and group > 0 and of.rank:
         last = of.shape[-1]
         count = last // group if isinstance(last, int) else 1
-        axes = (*of.axes[:-1], (feature(count).whole,) if not bound_on_axis(of, of.rank - 1) else of.axes[-1])
+        if bound_on_axis(of, of.rank - 1):
+            # a shard of codes has the scales of its own blocks
+            axis, bound = resized(of, of.rank - 1, count)
+            return [codes, layout(call.dtype("float32", 1), (*of.axes[:-1], axis), bound)]
+        axes = (*of.axes[:-1], (feature(count).whole,))
     elif wanted:
         axes = tuple(() if i in wanted else a for i, a in enumerate(of.axes))
     else:
@@ -194,7 +199,7 @@ def nothing(call: Call) -> Result:
 
 @register("opaque")
 def opaque_(call: Call) -> Result:
-    """An op of which only the results are known: it needs all of every operand."""
+    """An op of which only the number of results is known: it needs all of every operand, and its rows are its own."""
     first: Layout | None = None
     for param, slot, of in call.tensors():
         check_pending(call, slot, of, param)
@@ -209,9 +214,26 @@ def opaque_(call: Call) -> Result:
     out = (
         layout(call.dtype("float32"), ())
         if first is None
-        else replace(first, dtype=call.dtype(first.dtype), partial=(), value=None)
+        else replace(
+            first,
+            dtype=call.dtype(first.dtype),
+            axes=_own_rows(call, first),
+            bound={},
+            partial=(),
+            value=None,
+        )
     )
     return call.result(*[out] * (count if isinstance(count, int) else 1))
+
+
+def _own_rows(call: Call, of: Layout) -> tuple[Axis, ...]:
+    """The axes with rows that nothing else has in the place of tokens."""
+    rows = opaque(call.rule.target, extent_of(of.axes[0]) if of.rank else 1, of.axes[:1])
+    axes = list(of.axes)
+    for i, axis in enumerate(axes):
+        if any(not f.domain.is_feature for f in axis):
+            axes[i] = (rows.whole,) if i == 0 else (opaque(call.rule.target, extent_of(axis), (axis,)).whole,)
+    return tuple(axes)
 
 
 def _region(call: Call) -> Result:
