@@ -405,7 +405,7 @@ def _rule_fix(analysis: Analysis, k: int, issue: Issue) -> tuple[Fix, ...]:
         meta = recorded_meta(p, v)
         shapes.append(meta.shape if meta is not None else None)
     text = suggestion(instance.target, len(p.inputs[k]), shapes)
-    return (Fix(f"add a rule to a folder and pass it with --rules:\n{text}", "0", 1, False),)
+    return (Fix(f"add a rule to a folder and pass it with --rules:\n{text}", "", 1, False),)
 
 
 def _statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:

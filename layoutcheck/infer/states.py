@@ -114,7 +114,7 @@ def join_partial(
         before = {*summed, *[m for _, _, of in operands for m in of.partial]}
         for _, slot, of in added:
             for m in sorted(before | set(of.partial)):
-                group = call.ctx.group((m,))
+                group, ways = call.ctx.group((m,)), call.ctx.ways((m,))
                 if m in of.partial and m not in before:
                     call.issue(
                         "LC201",
@@ -124,7 +124,8 @@ def join_partial(
                 elif m not in of.partial and m in before and not is_zero(of):
                     call.issue(
                         "LC204",
-                        f"{{0}} is added on every rank of {group} to a product that is a pending sum, so it counts once a rank",
+                        f"{{0}} is added on every rank of {group} to a product that is a pending sum, so it counts {ways} times: "
+                        "add it after the reduction",
                         slot,
                     )
     if not pending:
@@ -135,7 +136,7 @@ def join_partial(
         having = [(p, slot, of) for p, slot, of in operands if m in of.partial]
         others = [(p, slot, of) for p, slot, of in operands if m not in of.partial]
         kept.append(m)
-        group = call.ctx.group((m,))
+        group, ways = call.ctx.group((m,)), call.ctx.ways((m,))
         mixed = next(((slot, of) for _, slot, of in having if of.is_mixed(m)), None)
         if all(p in additive for p, _, _ in having):
             tensors = [(p, slot, of) for p, slot, of in others if p in additive and not is_zero(of)]
@@ -149,7 +150,7 @@ def join_partial(
             elif not tensors:
                 call.issue(
                     "LC204",
-                    f"a number is added to {{0}} on every rank of {group}, so it counts once a rank",
+                    f"a number is added to {{0}} on every rank of {group}, so it counts {ways} times: add it after the reduction",
                     having[0][1],
                 )
             elif _bias_like(having[0][2], tensors[0][2]):
@@ -163,7 +164,8 @@ def join_partial(
             elif _bias_like(tensors[0][2], having[0][2]):
                 call.issue(
                     "LC204",
-                    f"{{1}} is added to the pending sum {{0}} on every rank of {group}, so it counts once a rank",
+                    f"{{1}} is added to the pending sum {{0}} on every rank of {group}, so it counts {ways} times: "
+                    "add it after the reduction",
                     having[0][1],
                     tensors[0][1],
                 )

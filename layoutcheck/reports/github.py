@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from layoutcheck.findings import Finding, Report, Severity
 from layoutcheck.reports.places import anchor, relative_path
-from layoutcheck.reports.wording import headline, price, printable, printable_lines
+from layoutcheck.reports.wording import fix_line, headline, printable, printable_lines
 
 _COMMAND = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
@@ -24,7 +24,7 @@ def escape_property(text: str) -> str:
 def _message(finding: Finding) -> str:
     lines = [f"{headline(finding)}: {printable_lines(finding.message)}"]
     lines += [printable(f"operand {o.index} {o.layout} {o.origin}").rstrip() for o in finding.operands]
-    lines += [f"fix: {printable_lines(fix.text)} ({price(fix)})" for fix in finding.fixes]
+    lines += [f"fix: {fix_line(fix)}" for fix in finding.fixes]
     if finding.consequences:
         lines.append(f"{len(finding.consequences)} further findings follow from it")
     return "\n".join(lines)

@@ -17,7 +17,7 @@ from layoutcheck.codes import CODES, Severity
 from layoutcheck.explain.pages import explain, section
 from layoutcheck.findings import Finding, Report
 from layoutcheck.reports.places import anchor, relative_path, uri
-from layoutcheck.reports.wording import headline, path_line, price, printable, printable_lines
+from layoutcheck.reports.wording import fix_line, headline, path_line, printable, printable_lines
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
@@ -46,9 +46,7 @@ def _message(finding: Finding) -> str:
     ]
     if finding.path:
         lines.append(f"path: {path_line(finding)}")
-    lines += [
-        f"fix {i}: {printable_lines(fix.text)} ({price(fix)})" for i, fix in enumerate(finding.fixes, 1)
-    ]
+    lines += [f"fix {i}: {fix_line(fix)}" for i, fix in enumerate(finding.fixes, 1)]
     lines += [printable(line) for line in finding.details]
     if finding.consequences:
         lines.append(f"{len(finding.consequences)} further findings follow from it")

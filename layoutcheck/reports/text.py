@@ -32,8 +32,9 @@ def _operands(finding: Finding) -> Iterator[str]:
 def _fixes(finding: Finding, paint: Paint) -> Iterator[str]:
     for number, fix in enumerate(finding.fixes, 1):
         first, *rest = fix.text.splitlines() or [""]
-        doubt = "" if fix.verified else "  (not checked)"
-        yield f"  {paint(f'fix {number}', 'good')}  {printable(first)}  {price(fix)}{doubt}"
+        cost = price(fix)
+        doubt = "" if fix.verified or not cost else "  (not checked)"
+        yield f"  {paint(f'fix {number}', 'good')}  {printable(first)}  {cost}{doubt}".rstrip()
         # What is to be pasted keeps its lines.
         yield from (f"         {printable(line)}".rstrip() for line in rest)
 

@@ -32,14 +32,22 @@ def printable_lines(text: str) -> str:
 
 def price(fix: Fix) -> str:
     """Return what a repair costs in wire bytes on a rank, such as ``+ 2*T*h bytes, x 78``; what it saves
-    has a minus sign."""
-    if fix.bytes in ("", "0"):
+    has a minus sign. What changes no program, such as a rule to paste, has no bytes and no price."""
+    if fix.bytes == "":
+        return ""
+    if fix.bytes == "0":
         cost = "0 bytes"
     elif fix.bytes.startswith("-"):
         cost = f"- {fix.bytes[1:].lstrip()} bytes"
     else:
         cost = f"+ {fix.bytes} bytes"
     return printable(cost if fix.times == 1 else f"{cost}, x {fix.times}")
+
+
+def fix_line(fix: Fix) -> str:
+    """Return a repair with its price in brackets, where it has one."""
+    text, cost = printable_lines(fix.text).rstrip(), price(fix)
+    return f"{text} ({cost})" if cost else text
 
 
 def path_line(finding: Finding) -> str:

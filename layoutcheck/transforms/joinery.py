@@ -279,7 +279,9 @@ def pad(call: Call) -> Result:
     value = call.get("value")
     if of.partial and value not in (None, 0, 0.0):
         call.issue(
-            "LC204", f"{{0}} is a pending sum; padding with {value} on every rank counts once a rank", slot
+            "LC204",
+            f"{{0}} is a pending sum; padding with {value} on every rank counts once a rank: pad after the reduction",
+            slot,
         )
     out = of
     for k in range(0, len(amounts) - 1, 2):
