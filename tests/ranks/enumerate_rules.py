@@ -24,7 +24,17 @@ from layoutcheck.infer.run import apply
 from layoutcheck.layouts import Layout, layout
 from layoutcheck.mesh import build_mesh
 from layoutcheck.program import OpInstance
-from layoutcheck.ranks.denote import Ranks, Undenoted, close, join, placement, share, summands, valid
+from layoutcheck.ranks.denote import (
+    Ranks,
+    Undenoted,
+    close,
+    index_of,
+    join,
+    placement,
+    share,
+    summands,
+    valid,
+)
 from layoutcheck.ranks.interpreter import RankError, run_call
 from layoutcheck.ranks.reference import find, real_dtype
 from layoutcheck.rules.rulebook import RuleBook
@@ -91,6 +101,8 @@ class Env:
     rank: int | None
     p: int
     T: int
+    cut: frozenset[str] = frozenset()
+    """Labels of token domains that some operand holds in shares."""
 
     @property
     def c(self) -> int:
@@ -107,6 +119,11 @@ class Sample:
     expected: Callable[[dict[str, Any], Env], Any] | None = None
     only: Callable[[int, int], bool] | None = None
     note: str = ""
+    codes: int = 0
+    """Outputs 0 .. codes - 1 are codes, scale (and offset): compared as the number that they stand for, up to the step of the coarser scale, since a
+    share's scale is finer than the whole's."""
+    conversion: bool = False
+    """The value stays, its layout changes: elements are compared by their indices in the operand's domains."""
     packed: bool = False
     """Feature shards keep their order only up to how each rank packs its own part (q, k and v in one weight): no claim on those."""
     fragile: bool = False
@@ -330,6 +347,9 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
         return -(-n // p) if local and label == cut_label else n
 
     one = Env(None, p, T)
+    cut = frozenset(x.labels()[s[1]][0] for (_, _, x), s in zip(operands, chosen) if s[0] == "cut") & set(
+        TOKENS
+    )
     given = _resolved(sample, dict(whole), one, lambda of, label: size(of, label, False))
     try:
         if sample.expected is not None:
@@ -349,7 +369,7 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
     per_rank = []
     for r in range(p):
         mine = {key: values[r] for key, values in shares.items()}
-        args = _resolved(sample, mine, Env(r, p, T), lambda of, label: size(of, label, True))
+        args = _resolved(sample, mine, Env(r, p, T, cut), lambda of, label: size(of, label, True))
         per_rank.append(_clone(_torch_args(args)))
     wanted = list(expected) if isinstance(expected, (tuple, list)) else [expected]
     if refused and sample.fragile:
@@ -366,6 +386,12 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
     results = [list(g) if isinstance(g, (tuple, list)) else [g] for g in got]
     if any(len(r) != len(wanted) for r in results):
         return Trial(refused, None, None, claims, "other pieces")
+    atol = 0.0
+    if sample.codes:
+        atol = float(wanted[1].abs().max()) * 1.01
+        wanted = [_number(wanted, sample.codes), *wanted[sample.codes :]]
+        results = [[_number(r, sample.codes), *r[sample.codes :]] for r in results]
+        outs = [*outs[:1], *outs[sample.codes :]]
     holds: set[str] | None = None
     wrong = None
     kind = "claim"
@@ -380,7 +406,13 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
         of = outs[j] if j < len(outs) else None
         if not isinstance(of, Layout):
             continue
-        problem, what = check(values, of, want, ranks)
+        if sample.conversion and placement(of, ranks).shape() != tuple(want.shape):
+            problem, what = (
+                same_elements(values, of, layout_for(operands[0][2], FULL, p, T, "float32"), want, ranks),
+                "claim",
+            )
+        else:
+            problem, what = check(values, of, want, ranks, atol)
         if problem is not None and sample.packed and _shards_features(chosen, operands):
             problem, what = None, "packed"
         if what != "claim":
@@ -458,7 +490,41 @@ def unclaimed(of: Layout, ranks: Ranks) -> str | None:
     return "off axis" if placement(of, ranks).off else None
 
 
-def check(values: list[Tensor], of: Layout, want: Tensor, ranks: Ranks) -> tuple[str | None, str]:
+def _number(outputs: Sequence[Tensor], n: int) -> Tensor:
+    """What codes, scale and offset stand for."""
+    codes, scale = outputs[0].to(torch.float64), outputs[1].to(torch.float64)
+    return (codes - outputs[2]) * scale if n > 2 else codes * scale
+
+
+def same_elements(values: list[Tensor], of: Layout, source: Layout, want: Tensor, ranks: Ranks) -> str | None:
+    """Whether values hold, at every place, the element of `want` that the layout's digits say stands there."""
+    try:
+        got = join(values, of, ranks)
+        mask = valid(of, ranks)
+    except Undenoted as error:
+        return str(error)
+    place = placement(of, ranks)
+    at = []
+    for axis in source.axes:
+        domain = axis[0].domain
+        mine = next(
+            (d.domain for a in place.axes for d in a if domain in (d.domain, *d.domain.args[:1])), None
+        )
+        if mine is None:
+            return f"no digit of {domain!r}"
+        at.append(index_of(place, mine))
+    inside = torch.ones(got.shape, dtype=torch.bool) if mask is None else mask
+    for i, index in enumerate(at):
+        inside = inside & (index < want.shape[i])
+    picked = want[tuple(index[inside] for index in at)]
+    if int(inside.sum()) != want.numel():
+        return "elements are missing or there twice"
+    return None if close(got[inside], picked) else "other values"
+
+
+def check(
+    values: list[Tensor], of: Layout, want: Tensor, ranks: Ranks, atol: float = 0.0
+) -> tuple[str | None, str]:
     """Whether values denote `want` under a layout: the problem, and whether the layout claims that at all."""
     said = unclaimed(of, ranks)
     if said is not None and said != "other domain":
@@ -469,9 +535,10 @@ def check(values: list[Tensor], of: Layout, want: Tensor, ranks: Ranks) -> tuple
     except Undenoted as error:
         return (None, said) if said else (str(error), "claim")
     if got.shape == want.shape:
-        good = close(got, want, mask)
+        good = close(got, want, mask) if not atol else _near(got, want, mask, atol)
     elif mask is not None and got.dim() == want.dim() and int(mask.sum()) == want.numel():
-        good = close(got[mask].reshape(want.shape), want)
+        inner = got[mask].reshape(want.shape)
+        good = close(inner, want) if not atol else _near(inner, want, None, atol)
     elif said:
         return None, said
     else:
@@ -479,6 +546,11 @@ def check(values: list[Tensor], of: Layout, want: Tensor, ranks: Ranks) -> tuple
     if said and not good:
         return None, said
     return (None if good else "other values"), "claim"
+
+
+def _near(a: Tensor, b: Tensor, mask: Tensor | None, atol: float) -> bool:
+    away = (a - b).abs()
+    return bool(((away if mask is None else away[mask]) <= atol).all())
 
 
 def held(values: list[Tensor], want: Tensor) -> set[str]:

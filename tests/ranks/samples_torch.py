@@ -199,6 +199,8 @@ def shapes() -> Iterator[Sample]:
     yield _s("aten.movedim.intlist", self=BTH, source=[0, 1], destination=[1, 2])
     for op in ("t", "t_copy", "numpy_T", "mT", "adjoint"):
         yield _s(f"aten.{op}", self=TH)
+    for op in ("mT", "adjoint"):
+        yield _s(f"aten.{op}", "batches", self=BTH)
     for op in ("expand", "expand_copy"):
         yield _s(f"aten.{op}", self=X("1 h"), size=[5, -1])
         yield _s(f"aten.{op}", "in front", self=TH, size=[3, -1, -1])

@@ -1,0 +1,96 @@
+"""Refusals of what would have been right, each with the reason why it stays refused; and rules that no sample covers, with the reason."""
+
+from __future__ import annotations
+
+import re
+
+MISSING: tuple[tuple[str, str], ...] = (
+    (
+        r"addmm|baddbmm|addmv|aten\.linear.*bias|static_quant_linear.*bias|matmul_all_reduce.*bias|conv1d.*bias",
+        "a bias given in parts beside a pending product: true, but no program keeps biases as summands, and one that does has mostly forgotten a reduction",
+    ),
+    (
+        r"(rms_norm|layer_norm).*(weight|bias|shift)\[.*=Partial|fused_rope.*cos_sin\[.*=Partial|heaviside.*values|W_UV\[.*=Partial|modulated",
+        "linear in a weight: a weight that is a pending sum is a mistake wherever it was met",
+    ),
+    (
+        r"apply_rope|fused_rope",
+        "rotation is linear, but its operands are normed or projected: a pending sum there is a forgotten reduction",
+    ),
+    (
+        r"aten\.(any|all)\.",
+        "or and and over shards: right only where a shard's answer happens to be the whole's, as with random truth values",
+    ),
+    (
+        r"isnan|isinf|isposinf|isneginf|isfinite|nan_to_num",
+        "holds for finite numbers, which is what is drawn",
+    ),
+    (
+        r"logical_(and|or|xor|not)|isclose|eq\.Tensor|ne\.Tensor|signbit|heaviside",
+        "a truth value that most summands share",
+    ),
+    (r"nansum", "a sum while no summand is undefined"),
+    (r"(lshift|left_shift)", "a shift is a product with a power of two, until it overflows"),
+    (
+        r"gcd|lcm|sign|sgn|clamp|threshold|floor|ceil|round|trunc|frac",
+        "holds where the drawn numbers do not cross a step",
+    ),
+    (r"addcmul|lerp|gated_residual_add|addcdiv", "linear in another pair of operands than the rule names"),
+    (
+        r"scatter|index_put|index_add|index_copy|index_fill|slice_scatter|masked_select|take",
+        "everything is overwritten, or nothing is: depends on the positions' values",
+    ),
+    (
+        r"dim 1\) |reduce_scatter",
+        "scattering features: right, and never meant where tokens stand on another axis",
+    ),
+    (
+        r"conv1d",
+        "a kernel of one element, or channels summed over: right, but convolutions stand in front of decoders only",
+    ),
+    (r"slice.*all but the first token", "a slice that is empty at one token"),
+    (r"expand_as|view_as|reshape_as", "a tensor's shape as a size"),
+    (r"scaled_dot_product_attention.*attn_mask\[t s\]", "a mask without a head axis"),
+    (
+        r"all_gather|all_reduce|slice.Tensor.*at the rank|narrow.*at the rank",
+        "a collective on a value that happens to be one token",
+    ),
+)
+
+
+def reason(text: str) -> str | None:
+    """Why a refusal (the combination in words) stands; None where nobody has said."""
+    return next((why for pattern, why in MISSING if re.search(pattern, text)), None)
+
+
+UNCOVERED: tuple[tuple[str, str], ...] = (
+    (
+        r"operator\.|math\.|torch\.sym|aten\.(sym_|size|numel|item|_local_scalar)",
+        "arithmetic on sizes, tested with the symbols",
+    ),
+    (
+        r"aten\.(_assert|_functional_assert|sym_constrain|_functional_sym)|c10d\.(barrier|monitored|check)",
+        "gives nothing",
+    ),
+    (
+        r"aten\.(rand|randn|randint|randperm|multinomial|bernoulli|dropout|native_dropout|uniform|exponential|normal_|empty|new_empty)",
+        "random or undefined values",
+    ),
+    (
+        r"flash_attention|efficient_attention|cudnn_attention|fused_attention|_scaled_mm|mm\.dtype|_masked_softmax|_fused_rms_norm",
+        "a kernel of another device; the rule's text is that of a covered one",
+    ),
+    (r"isend|irecv|batch_p2p|pipeline_send_recv", "between pipeline stages, which do not run in lockstep"),
+    (r"_internal_copy_region|_internal_record", "a marker: the value is that of the region's repeat"),
+)
+
+
+def uncovered(target: str) -> str | None:
+    """Why a rule has no sample; None where nobody has said."""
+    return next((why for pattern, why in UNCOVERED if re.search(pattern, target)), None)
+
+
+def never_runs(sample: object) -> bool:
+    """Samples of ops that torch does not define on real numbers, or whose first operand cannot be broadcast in place."""
+    text = f"{getattr(sample, 'target', '')} {getattr(sample, 'note', '')}"
+    return bool(re.search(r"aten\.(imag|_conj)\b|__i(and|or|xor)__.* h against t h", text))
