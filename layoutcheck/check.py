@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from layoutcheck.findings import Report
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis, analyse
@@ -25,6 +27,7 @@ def check(
     rules: Sequence[str | Path] = (),
     plan: str | Path | None = None,
     trust: dict[str, str] | None = None,
+    contract: str | Path | None = None,
     others: Sequence[Graph] = (),
 ) -> Report:
     """Type every tensor of an exported graph and say what is wrong.
@@ -40,6 +43,7 @@ def check(
         rules: folders of further op rules.
         plan: a file of weight layouts by name pattern.
         trust: boundaries whose shape-only reading is accepted, `{"moe.shared": "shape-only"}`.
+        contract: the name of a shipped contract or a file; what departs from it is reported as LC5xx.
         others: exports of the same program from other ranks.
 
     Returns:
@@ -49,6 +53,13 @@ def check(
         InputError: the graph or an option is malformed.
     """
     started = time.process_time()
+    accepted = dict(trust or {})
+    agreed = None
+    if contract is not None:
+        from layoutcheck.contracts import load_contract
+
+        agreed = load_contract(contract)
+        accepted = {**agreed.trusts(), **accepted}
     analysis: Analysis = analyse(
         graph,
         groups=groups or {},
@@ -59,7 +70,26 @@ def check(
         assumptions=list(assumptions),
         rules=list(rules),
         plan=plan,
-        trust=trust or {},
+        trust=accepted,
         others=list(others),
     )
-    return diagnose(analysis, started)
+    if accepted:
+        analysis.trusted = _trusted(analysis, accepted)
+    report = diagnose(analysis, started)
+    if agreed is None:
+        return report
+    from layoutcheck.contracts import check_contract
+
+    more = check_contract(analysis, agreed, findings=report.findings)
+    return attrs.evolve(report, findings=(*report.findings, *more))
+
+
+def _trusted(analysis: Analysis, trust: dict[str, str]) -> frozenset[int]:
+    """Calls that add up different tokens in a branch whose shape-only reading is accepted."""
+    from layoutcheck.roles import find_roles, role_at
+
+    calls = {k for k, _, issue in analysis.solution.issues if issue.code == "LC203"}
+    if not calls:
+        return frozenset()
+    roles = find_roles(analysis)
+    return frozenset(k for k in calls if trust.get(role_at(analysis, k, roles) or "") == "shape-only")

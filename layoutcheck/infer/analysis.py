@@ -24,7 +24,10 @@ from layoutcheck.symbols import Assumptions
 
 @attrs.define
 class Analysis:
-    """A solved program with what it was solved from and the seconds that each stage took."""
+    """A solved program with what it was solved from and the seconds that each stage took.
+
+    `trusted` are calls whose shape-only reading is accepted: a mixed sum there is a warning.
+    """
 
     graph: Graph
     program: Program
@@ -37,6 +40,7 @@ class Analysis:
     path: str
     uses: dict[int, list[tuple[int, int]]]
     declared_groups: list[Group]
+    trusted: frozenset[int] = frozenset()
 
 
 def analyse(

@@ -33,8 +33,10 @@ _PADDING = ("LC401", "LC402")
 Entry = tuple[int, Key, Issue]
 
 
-def is_error(issue: Issue) -> bool:
-    """Whether an issue is of severity error."""
+def is_error(issue: Issue, trusted: bool = False) -> bool:
+    """Whether an issue is of severity error. A mixed sum at a trusted place is a warning for good."""
+    if trusted and issue.code == "LC203":
+        return False
     return CODES[issue.code].severity is Severity.ERROR and "warning" not in issue.hints
 
 
@@ -48,9 +50,9 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         *boundary_issues(analysis, solution.typing),
     ]
     found.sort(key=lambda entry: entry[0])
-    errors = [e for e in found if is_error(e[2])]
-    warnings = [e for e in [*found, *solution.repeated] if not is_error(e[2])]
-    alone, under = _repeat_errors(solution, errors)
+    errors = [e for e in found if is_error(e[2], e[0] in analysis.trusted)]
+    warnings = [e for e in [*found, *solution.repeated] if not is_error(e[2], e[0] in analysis.trusted)]
+    alone, under = _repeat_errors(analysis, errors)
     roots, followers = _roots(analysis, [*errors, *alone], under)
     findings = [
         _finding(analysis, solution.typing, root, fixes, followers.get(id(root[2]), ()))
@@ -71,12 +73,13 @@ def diagnose(analysis: Analysis, started: float) -> Report:
     )
 
 
-def _repeat_errors(solution: Solution, errors: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+def _repeat_errors(analysis: Analysis, errors: list[Entry]) -> tuple[list[Entry], list[Entry]]:
     """Errors that only repeats of a region show: alone where its written body is right, else they follow from its faults."""
     alone: list[Entry] = []
     under: list[Entry] = []
+    solution = analysis.solution
     for entry in solution.repeated:
-        if not is_error(entry[2]):
+        if not is_error(entry[2], entry[0] in analysis.trusted):
             continue
         spans = [(r[0], r[1]) for r in solution.typing.regions.values() if r[0] <= entry[0] <= r[1]]
         inside = any(low <= e[0] <= high for low, high in spans for e in errors)
@@ -294,7 +297,7 @@ def _retry(analysis: Analysis, patches: dict[Key, Result]) -> _Retried:
         *odd_groups(analysis, solution.typing),
         *boundary_issues(analysis, solution.typing),
     ]
-    return _Retried([e for e in found if is_error(e[2])], solution.typing.types)
+    return _Retried([e for e in found if is_error(e[2], e[0] in analysis.trusted)], solution.typing.types)
 
 
 def _resolve(analysis: Analysis) -> Solution:
@@ -363,12 +366,11 @@ def _finding(
     location = None
     if node.location is not None:
         location = Place(node.location.file, node.location.line, node.location.function or "")
-    trusted = _trusted(analysis, issue)
     return Finding(
         code=issue.code,
         node=_node_name(analysis, k),
         message=message,
-        severity=Severity.WARNING if trusted or "warning" in issue.hints else CODES[issue.code].severity,
+        severity=CODES[issue.code].severity if is_error(issue, k in analysis.trusted) else _softened(issue),
         module=node.module or "",
         location=location,
         operands=tuple(shown),
@@ -384,9 +386,10 @@ def _node_name(analysis: Analysis, k: int) -> str:
     return analysis.program.nodes[k].name
 
 
-def _trusted(analysis: Analysis, issue: Issue) -> bool:
-    """`--trust ROLE=shape-only` accepts a shape-only reading of a mixed sum, for good, as a warning."""
-    return issue.code == "LC203" and "shape-only" in analysis.trust.values()
+def _softened(issue: Issue) -> Severity:
+    """What an error becomes where it is only a hint, or its place is trusted."""
+    severity = CODES[issue.code].severity
+    return Severity.WARNING if severity is Severity.ERROR else severity
 
 
 def _rule_fix(analysis: Analysis, k: int, issue: Issue) -> tuple[Fix, ...]:

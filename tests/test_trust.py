@@ -1,0 +1,51 @@
+"""A trusted shape-only reading: a mixed sum of the shared expert stays a warning, and everything else an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from layoutcheck.layouts import Layout, state_of
+
+from support import shared
+from support.engine import check, code, errors
+
+GRAPH = "mega_dsa_cp_ws4_r0.pt2"
+
+
+def mixed(report: Any) -> list[Any]:
+    return [f for f in report.findings if code(f) == "LC203"]
+
+
+def test_the_named_role_is_trusted_for_good_and_its_result_is_local() -> None:
+    graph = shared.load(GRAPH)
+    report = check(graph, trust={"moe.shared": "shape-only"})
+    found = mixed(report)
+    assert [f.node for f in found] == ["all_reduce", "all_reduce_1"]
+    assert errors(report) == [] and not any(f.fixes for f in found)
+    for f in found:
+        of = report.layout_of(f.node)
+        assert isinstance(of, Layout) and [state_of(of, m) for m, _ in of.bound] == ["Local"]
+
+
+@pytest.mark.parametrize("role", ["attention", "moe.routed", "moe.gate", "lm_head"])
+def test_trusting_another_role_changes_nothing(role: str) -> None:
+    graph = shared.load(GRAPH)
+    plain = [(code(f), f.node, f.message, f.severity) for f in check(graph).findings]
+    trusted = [
+        (code(f), f.node, f.message, f.severity) for f in check(graph, trust={role: "shape-only"}).findings
+    ]
+    assert trusted == plain and plain
+
+
+def test_other_faults_beside_a_trusted_one_stay_errors() -> None:
+    graph = shared.load(GRAPH)
+    gathers = [n for n in graph["nodes"] if "all_gather" in str(n.get("target"))]
+    for gather in gathers:
+        # every gather becomes an all_reduce of the share: the sizes do not fit any more
+        gather["target"] = "_c10d_functional.all_reduce.default"
+        gather["args"] = [gather["args"][0], "sum", gather["args"][2]]
+    report = check(graph, trust={"moe.shared": "shape-only"})
+    assert gathers and errors(report)
+    assert not {f.node for f in errors(report)} & {f.node for f in mixed(report)}
