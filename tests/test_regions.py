@@ -307,7 +307,6 @@ def test_own_and_shared_inputs_survive() -> None:
 def test_layers_that_differ_are_not_folded() -> None:
     graph = Decoder((Layers("dense", 2),)).build("expanded")
     silu = next(n for n in graph.nodes if "silu" in n.target)
-    assert fold(edited(graph, **{silu.name: "aten.relu.default"})) is not graph or True
     assert shape(fold(edited(graph, **{silu.name: "aten.relu.default"}))) == []
 
 

@@ -19,7 +19,7 @@ from layoutcheck.regions.arguments import copied, rebuilt, renamed
 from layoutcheck.regions.markers import BEGIN, COPY, Marker, Region, find_markers, find_regions
 from layoutcheck.regions.names import Names
 from layoutcheck.regions.own import RECORD, own_inputs
-from layoutcheck.regions.repeats import set_repeats
+from layoutcheck.regions.repeats import set_repeats, wanted_repeats
 from layoutcheck.rules.rulebook import RuleBook
 
 MAX_NODES = 5_000_000
@@ -60,10 +60,27 @@ def expand(
     markers = find_markers(graph, book)
     if not markers:
         return graph
+    regions = find_regions(graph, book, markers)
+    _check_size(graph, regions, {} if repeats is None else wanted_repeats(regions, repeats))
     if repeats is not None:
         graph = set_repeats(graph, repeats, book=book)
         markers = find_markers(graph, book)
     return _Expansion(graph, book, markers, Origins() if origins is None else origins).run()
+
+
+def _check_size(graph: Graph, regions: list[Region], wanted: dict[int, int]) -> None:
+    by_id = {r.id: r for r in regions}
+    total = len(graph.nodes)
+    for region in regions:
+        times, at = 1, region
+        while True:
+            times *= wanted.get(at.id, at.repeats)
+            if at.parent is None:
+                break
+            at = by_id[at.parent]
+        total += times * (region.ends[-1] - region.begins[0])
+    if total > MAX_NODES:
+        raise InputError(f"expanded it would have more than {MAX_NODES} nodes", graph.path)
 
 
 class Scope:
@@ -105,7 +122,6 @@ class _Expansion:
         self.specs = dict(graph.inputs)
         self.home = self._homes()
         self.instances: dict[str, list[str]] = {name: [] for name in self.home}
-        self._check_size()
 
     def run(self) -> Graph:
         """Emit all nodes, then put the new inputs behind those that they are copies of."""
@@ -158,19 +174,6 @@ class _Expansion:
             if any(name in varying for name in nodes[i].refs()):
                 varying.add(nodes[i].name)
         return varying
-
-    def _check_size(self) -> None:
-        total = len(self.graph.nodes)
-        for region in self.regions:
-            times, at = 1, region
-            while True:
-                times *= at.repeats
-                if at.parent is None:
-                    break
-                at = self.by_id[at.parent]
-            total += times * (region.ends[-1] - region.begins[0])
-        if total > MAX_NODES:
-            raise InputError(f"expanded it would have more than {MAX_NODES} nodes", self.graph.path)
 
     def _span(self, low: int, high: int, env: Scope, where: Where) -> None:
         """Emit the nodes `low .. high`. `env` renames: it holds what this instance of the body has defined."""

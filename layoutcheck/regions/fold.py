@@ -21,6 +21,7 @@ from layoutcheck.rules.rulebook import RuleBook
 
 MAX_DEPTH = 8
 MIN_SAVED = 2
+MAX_OTHERS = 32
 
 
 def fold(
@@ -101,10 +102,11 @@ def _search(sequence: Sequence_, low: int, high: int) -> Iterator[Stretch]:
     todo = [(low, high)]
     while todo:
         low, high = todo.pop()
-        for run in find_runs(sequence.keys, low, high):
+        runs = find_runs(sequence.keys, low, high)
+        for run in runs:
             if run.saved < MIN_SAVED:
                 break
-            found = sequence.stretch(run, high)
+            found = sequence.stretch(run, low, high, runs[:MAX_OTHERS])
             if found is not None and found.repeats >= 2 and found.entries:
                 yield found
                 todo.append((low, found.start))

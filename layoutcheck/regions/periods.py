@@ -30,6 +30,12 @@ class Run:
         """Keys that need not be written when the stretch is written once."""
         return (self.repeats - 1) * self.period
 
+    def clipped(self, low: int, high: int) -> int:
+        """What is saved by the part of the run between two places."""
+        stop = min(high, self.start + self.repeats * self.period + self.slack)
+        repeats = (stop - max(low, self.start)) // self.period
+        return (repeats - 1) * self.period if repeats > 1 else 0
+
 
 def find_runs(keys: Sequence[int], low: int, high: int) -> list[Run]:
     """The runs within `low .. high`, those that save most first; of equal ones the shorter period, then the earlier."""

@@ -32,7 +32,7 @@ def set_repeats(
     book = RuleBook.load() if book is None else book
     markers = find_markers(graph, book)
     regions = find_regions(graph, book, markers)
-    wanted = _by_id(regions, repeats)
+    wanted = wanted_repeats(regions, repeats)
     nodes = graph.nodes
     names = Names(n.name for n in nodes)
     dropped: set[int] = set()
@@ -109,7 +109,8 @@ def _more(
     return out, last
 
 
-def _by_id(regions: list[Region], repeats: Sequence[int] | Mapping[int, int]) -> dict[int, int]:
+def wanted_repeats(regions: list[Region], repeats: Sequence[int] | Mapping[int, int]) -> dict[int, int]:
+    """The numbers of repeats by region. Raises InputError as `set_repeats`."""
     outer = [r for r in regions if r.parent is None]
     if isinstance(repeats, Mapping):
         known = {r.id for r in regions}

@@ -76,20 +76,27 @@ class Sequence_:
             widths.append(level)
         return widths
 
-    def stretch(self, run: Run, high: int) -> Stretch | None:
-        """The repeated body of a run, at the start where the fewest values are carried; None where it is none."""
+    def stretch(self, run: Run, low: int, high: int, others: list[Run]) -> Stretch | None:
+        """The repeated body of a run between two places; None where it is none.
+
+        Of the starts that carry the fewest values the one is taken that leaves most of what `others` would save before and behind it: a
+        stack of layers does not begin in the middle of the layer before it.
+        """
         period = run.period
+        whole = run.repeats * period + run.slack
 
-        def cost(phase: int) -> tuple[int, int]:
+        def rank(phase: int) -> tuple[int, int, int]:
             first = run.start + phase
-            repeats = (run.repeats * period + run.slack - phase) // period
-            return max(self.width[first + r * period] for r in range(1, repeats)), phase
+            repeats = (whole - phase) // period
+            width = max(self.width[first + r * period] for r in range(1, repeats))
+            left = max((r.clipped(low, first) for r in others), default=0)
+            right = max((r.clipped(first + repeats * period, high) for r in others), default=0)
+            return width, -(left + right), phase
 
-        phases = sorted(range(run.slack + 1), key=cost)
+        phases = sorted(range(run.slack + 1), key=rank)
         for phase in phases[:MAX_PHASES]:
             start = run.start + phase
-            limit = (min(high, run.start + run.repeats * period + run.slack) - start) // period
-            found = _Check(self, start, period).run(limit)
+            found = _Check(self, start, period).run((min(high, run.start + whole) - start) // period)
             if found is not None:
                 return found
         return None

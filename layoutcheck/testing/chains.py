@@ -87,7 +87,7 @@ class Chain:
     def build(self, form: str = "expanded") -> Graph:
         """The graph; `form` is `expanded` or `repeated`."""
         b = Builder(self.ranks, self.tokens, expanded=form == "expanded")
-        x = b.input("hidden_states", (self.tokens, self.width))
+        x = b.input("hidden_states", (self.tokens, self.width), layout=f"[T, {self.width}]")
         x = b.share(x) if self.local else x
         values = [x]
         while len(values) < self.streams:
