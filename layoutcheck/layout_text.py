@@ -76,9 +76,15 @@ def parse_layout(
             pending.extend(_group(mesh, more.group("pending"), where).axes)
         else:
             group = _group(mesh, more.group("group"), where)
+            _check_ways(more.group().strip(), more.group("ways"), group, where)
             for m in group.axes:
                 bound[m] = (*bound.get(m, ()), feature(group.size).whole)
     return layout(dtype, tuple(axes), bound, tuple(sorted(set(pending))))
+
+
+def _check_ways(text: str, ways: str, group: Group, where: str) -> None:
+    if ways.isdigit() and isinstance(group.size, int) and int(ways) != group.size:
+        raise InputError(f"`{text}` divides by {ways}, but {group.name} has {group.size} ranks", where)
 
 
 def _axis(
@@ -101,6 +107,9 @@ def _axis(
         name = found.group("name")
         cuts = [(w, _group(mesh, g, where)) for w, g in _CUT.findall(found.group("cuts"))]
         parsed.append((name, cuts))
+    for _, cuts in parsed:
+        for ways, group in cuts:
+            _check_ways(text, ways, group, where)
     unknown = [i for i, (name, _) in enumerate(parsed) if not name.isdigit() and name not in known]
     local: list[Size | None] = []
     for i, (name, cuts) in enumerate(parsed):

@@ -20,7 +20,7 @@ def mixed(report: Any) -> list[Any]:
 
 def test_the_named_role_is_trusted_for_good_and_its_result_is_local() -> None:
     graph = shared.load(GRAPH)
-    report = check(graph, trust={"moe.shared": "shape-only"})
+    report = check(graph, trust={"moe.shared": "shape-only"}, groups={"0": 4})
     found = mixed(report)
     assert [f.node for f in found] == ["all_reduce", "all_reduce_1"]
     assert errors(report) == [] and not any(f.fixes for f in found)
@@ -45,7 +45,8 @@ def test_other_faults_beside_a_trusted_one_stay_errors() -> None:
     for gather in gathers:
         # every gather becomes an all_reduce of the share: the sizes do not fit any more
         gather["target"] = "_c10d_functional.all_reduce.default"
-        gather["args"] = [gather["args"][0], "sum", gather["args"][2]]
-    report = check(graph, trust={"moe.shared": "shape-only"})
+        gather["kwargs"]["reduce_op"] = "sum"
+        del gather["kwargs"]["group_size"]
+    report = check(graph, trust={"moe.shared": "shape-only"}, groups={"0": 4})
     assert gathers and errors(report)
     assert not {f.node for f in errors(report)} & {f.node for f in mixed(report)}

@@ -213,6 +213,10 @@ def dim_of(call: Call, meaning: str, rank: int, default: int | None = None) -> i
         value = default
     if not isinstance(value, int) or isinstance(value, bool):
         return -1
-    if value < 0:
-        value += rank
-    return value if 0 <= value < rank else -1
+    at = value + rank if value < 0 else value
+    if 0 <= at < rank:
+        return at
+    if rank and not any(i.code == "LC903" for i in call.issues):
+        slot = next((slot for _, slot, _ in call.tensors()), -1)
+        call.issue("LC903", f"there is no axis {value} of {{0}}: {meaning} is out of range", slot)
+    return -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from layoutcheck.domains import Domain, Factor, base_of, describe, is_token_like
 from layoutcheck.infer.call import Call, Issue
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of
-from layoutcheck.symbols import Size
+from layoutcheck.symbols import Size, divide_exact
 
 
 def is_wild(axis: Axis) -> bool:
@@ -184,6 +184,11 @@ def classify(call: Call, ll: Layout, la: int, rl: Layout, ra: int, contraction: 
     ctx = call.ctx
     tokens = any(is_token_like(f.domain) for f in a + b)
     if contraction and not tokens:
+        if not cuts_a and not cuts_b and _unrelated(size_a, size_b):
+            return (
+                "LC903",
+                f"sums over {size_a} elements of {{0}} and {size_b} of {{1}}: no op takes these two",
+            )
         return (
             "LC205",
             f"the summed axis holds {size_a} elements of {{0}} and {size_b} of {{1}}, not the same ones",
@@ -227,6 +232,11 @@ def classify(call: Call, ll: Layout, la: int, rl: Layout, ra: int, contraction: 
         if "range" in kinds[0] | kinds[1]:
             return "LC102", f"different tokens: {_names(a)} and {_names(b)}"
     return "LC101", f"{size_a} against {size_b}: {{0}} and {{1}} do not fit"
+
+
+def _unrelated(a: Size, b: Size) -> bool:
+    """Whether two extents can't be one axis of which one operand has a share: neither divides the other."""
+    return divide_exact(a, b) is None and divide_exact(b, a) is None
 
 
 def _through(domain: Domain, kind: str) -> bool:

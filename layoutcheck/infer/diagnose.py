@@ -19,6 +19,7 @@ from layoutcheck.infer.boundary import boundary_issues
 from layoutcheck.infer.call import Issue, Result
 from layoutcheck.infer.oddities import odd_groups
 from layoutcheck.infer.path import path_to, trail
+from layoutcheck.infer.redundant import redundant
 from layoutcheck.infer.repair import Candidate, candidates
 from layoutcheck.infer.run import Key, Typing
 from layoutcheck.infer.solve import Solution
@@ -48,6 +49,7 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         *solution.issues,
         *odd_groups(analysis, solution.typing),
         *boundary_issues(analysis, solution.typing),
+        *redundant(analysis, solution.typing),
     ]
     found.sort(key=lambda entry: entry[0])
     errors = [e for e in found if is_error(e[2], e[0] in analysis.trusted)]

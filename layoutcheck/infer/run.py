@@ -302,12 +302,11 @@ class Runner:
         for j in range(p.outs[k]):
             shape = recorded[j] if j < len(recorded) else None
             outs.append(_guess(ins, shape))
-        text = (
-            f"no rule for {instance.target}"
-            if instance.rule is None
-            else f"the arguments do not fit the rule of {instance.target}: {instance.error}"
-        )
-        result = Result(tuple(outs), (Issue("LC901", text, (), ("rule",)),))
+        if instance.rule is None:
+            issue = Issue("LC901", f"no rule for {instance.target}", (), ("rule",))
+        else:
+            issue = Issue("LC903", f"the arguments do not fit {instance.target}: {instance.error}", ())
+        result = Result(tuple(outs), (issue,))
         key: Key = (p.op[k], *ins)
         result = self.patched.get(key, result)
         at = p.first[k]

@@ -22,11 +22,34 @@ def join_bound(call: Call, operands: Sequence[Operand]) -> dict[int, tuple[Facto
             for f in fs:
                 if f not in mine:
                     mine.append(f)
+    if len(held) > 1:
+        _check_groups(call, operands, held)
     for m, found in held.items():
         _check_overlap(call, operands, m, found)
         if len(found) > 1:
             held[m] = _settle(call, operands, m, found)
     return {m: tuple(fs) for m, fs in held.items()}
+
+
+def _check_groups(call: Call, operands: Sequence[Operand], held: dict[int, list[Factor]]) -> None:
+    """One digit of a domain may be selected by one group only: rank (i, j) would hold block i of one and block j of another."""
+    owners: dict[Factor, int] = {}
+    for m, fs in held.items():
+        for b in fs:
+            other = owners.setdefault(b, m)
+            if other == m or b.domain.is_feature:
+                continue
+            one = next((slot for _, slot, of in operands if b in of.bound_map.get(other, ())), -1)
+            two = next((slot for _, slot, of in operands if b in of.bound_map.get(m, ())), -1)
+            if one != two:
+                ctx = call.ctx
+                call.issue(
+                    "LC301",
+                    f"{{0}} is cut over {ctx.group((other,))}, {{1}} over {ctx.group((m,))}: they hold different tokens",
+                    one,
+                    two,
+                )
+                return
 
 
 def _check_overlap(call: Call, operands: Sequence[Operand], m: int, fs: list[Factor]) -> None:

@@ -35,6 +35,9 @@ def group_of(call: Call) -> Group | None:
     mesh = call.ctx.mesh
     ranks = call.get("ranks") if "ranks" in call.rule.options else None
     if isinstance(ranks, list) and all(isinstance(r, int) for r in ranks):
+        mine = call.get("rank") if "rank" in call.rule.options else None
+        if isinstance(mine, int) and mine not in ranks and not any(i.code == "LC903" for i in call.issues):
+            call.issue("LC903", f"rank {mine} is not one of the ranks {ranks} of its own group")
         if len(ranks) <= 1:
             return Group("self", (), 1)
         return mesh.by_ranks.get(tuple(sorted(ranks)))
@@ -241,6 +244,7 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
     axis = of.axes[dim]
     ways = call.ctx.ways(tuple(unbound))
     total = extent_of(axis)
+    others = tuple(m for m, _ in bound_on_axis(of, dim))
     issue = Issue(
         "LC103",
         f"every rank of {group.name} holds all of axis {dim} of {{0}}; "
@@ -248,6 +252,14 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
         (slot,),
         ("drop",),
     )
+    if others and not any(m in group.axes for m in others):
+        issue = Issue(
+            "LC301",
+            f"gathers over {group.name}, but {{0}} is split over {call.ctx.group(others)} along axis {dim}: "
+            f"every rank of {group.name} holds the same part",
+            (slot,),
+            ("regroup",),
+        )
     kinds = {f.domain.kind for f in axis}
     rest = replace(of, bound={m: fs for m, fs in of.bound if m not in group.axes})
     if not axis and any(a and all(f.domain.is_feature for f in a) for a in of.axes):

@@ -278,10 +278,28 @@ def index_put(call: Call) -> Result:
         for k, (s, t) in enumerate(indices):
             if t is not None and k < of.rank and not _inverts(t, of.axes[k]):
                 check_written(call, slot, of, k, s, t)
+        _check_rows(call, of, indices, values)
         out = _written(call, slot, of, indices, values)
     if call.rule.mutates and slot >= 0:
         return call.result(out, mutated={slot: out})
     return call.result(out)
+
+
+def _check_rows(
+    call: Call, of: Layout, indices: list[tuple[int, Layout | None]], values: Layout | None
+) -> None:
+    """What is written has a row for every position."""
+    given = [(k, s, t) for k, (s, t) in enumerate(indices) if t is not None]
+    if values is None or len(given) != 1:
+        return
+    k, s, idx = given[0]
+    if values.rank != of.rank - 1 + idx.rank:
+        return
+    for j in range(idx.rank):
+        a, b = values.axes[k + j], idx.axes[j]
+        if a and b:
+            left, right = (call.slot("values"), values, k + j), (s, idx, j)
+            compare_axes(call, *((left, right) if strength(a) >= strength(b) else (right, left)))
 
 
 def _inverts(idx: Layout, axis: Axis) -> bool:

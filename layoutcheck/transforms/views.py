@@ -244,7 +244,10 @@ def _permutation(call: Call, of: Layout) -> list[int]:
     if not isinstance(dims, list):
         return list(range(of.rank))
     out = [d + of.rank if isinstance(d, int) and d < 0 else d for d in dims]
-    return out if sorted(out) == list(range(of.rank)) else list(range(of.rank))
+    if all(isinstance(d, int) for d in out) and sorted(out) == list(range(of.rank)):
+        return out
+    call.issue("LC903", f"{dims} is no order of the axes of {{0}}", _self(call)[0])
+    return list(range(of.rank))
 
 
 def _back_permute(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
