@@ -48,5 +48,4 @@ def test_other_faults_beside_a_trusted_one_stay_errors() -> None:
         gather["kwargs"]["reduce_op"] = "sum"
         del gather["kwargs"]["group_size"]
     report = check(graph, trust={"moe.shared": "shape-only"}, groups={"0": 4})
-    assert gathers and errors(report)
-    assert not {f.node for f in errors(report)} & {f.node for f in mixed(report)}
+    assert gathers and any(code(f) != "LC203" for f in errors(report))
