@@ -17,6 +17,7 @@ from layoutcheck.equivalence.result import Comparison, Divergence, Shown, Traffi
 from layoutcheck.equivalence.side import Side, prepare
 from layoutcheck.equivalence.traffic import traffic
 from layoutcheck.graph import Graph, TensorMeta
+from layoutcheck.layouts import Layout
 from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, Keys
 from layoutcheck.regions.fusion_rules import FusionBook
 from layoutcheck.rules.rulebook import RuleBook
@@ -76,6 +77,7 @@ class _Classes:
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
         self._known: dict[Any, int] = {}
+        self._sizes: dict[int, Any] = {}
 
     def of(self, side: Side) -> list[int]:
         """The class of every call of a side. The output is in none."""
@@ -99,9 +101,35 @@ class _Classes:
                     i, j = info.swap
                     if reads[j] < reads[i]:
                         reads[i], reads[j] = reads[j], reads[i]
-                what = (info.canonical, *reads)
+                what = (self._spelled(side, len(classes), key) or info.canonical, *reads)
             classes.append(known.setdefault(what, len(known)))
         return classes
+
+    def _spelled(self, side: Side, call: int, key: int) -> Any:
+        """A view's key with its -1 computed, so that both spellings of a size are one; None for other calls."""
+        size = self._sizes.get(key, _UNSEEN)
+        info = self.keys.infos[key]
+        if size is _UNSEEN:
+            size = self._sizes[key] = _open_size(self.keys.book.lookup(info.target), info.literals)
+        if size is None:
+            return None
+        found = side.layouts(call)
+        shape = found[0].shape if found and isinstance(found[0], Layout) else ()
+        if len(shape) != len(size) or any(n not in (-1, extent) for n, extent in zip(size, shape)):
+            return None
+        return (info.target, shape)
+
+
+_UNSEEN: Any = object()
+
+
+def _open_size(rule: Any, literals: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """The size that a view is given, where all of it are numbers."""
+    if rule is None or rule.code != "view":
+        return None
+    wanted = rule.options.get("size", "size")
+    size = next((value for name, value in literals if name == wanted), None)
+    return size if isinstance(size, tuple) and all(type(n) is int for n in size) else None
 
 
 class _Comparing:
@@ -170,7 +198,7 @@ class _Comparing:
         return sum(1 for key in self.sides[i].flat.keys[:call] if key == INPUT)
 
     def _partner(self, i: int, call: int, loose: list[int]) -> int | None:
-        """The first unmatched call of the other side that reads what `call` reads, inputs aside."""
+        """The first unmatched call of the other side that reads what `call` reads; failing that, the first with its target."""
         other = 1 - i
         wanted = {
             (self.classes[i][v // OUTS], v % OUTS)
@@ -178,11 +206,11 @@ class _Comparing:
             if self.sides[i].flat.keys[v // OUTS] >= 0
         }
         flat = self.sides[other].flat
-        for candidate in loose:
-            reads = {(self.classes[other][v // OUTS], v % OUTS) for v in flat.refs[candidate]}
-            if wanted & reads:
+        for candidate in loose if wanted else ():
+            if any((self.classes[other][v // OUTS], v % OUTS) in wanted for v in flat.refs[candidate]):
                 return candidate
-        return None
+        target = self.sides[i].flat.nodes[call].target
+        return next((c for c in loose if flat.nodes[c].target == target), None)
 
     def _reads(self, i: int, call: int) -> tuple[str, ...]:
         """What a diverging call reads, as text: names on both sides and the layout."""
