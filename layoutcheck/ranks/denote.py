@@ -319,3 +319,44 @@ def summands(whole: Tensor, n: int, generator: torch.Generator) -> list[Tensor]:
     for part in parts:
         rest = rest - part
     return [*parts, rest]
+
+
+def relaid(whole: Tensor, source: Layout, target: Layout, ranks: Ranks) -> Tensor | None:
+    """The tensor that `target` denotes, with the elements of the one that `source` denotes, matched by their indices in domains.
+
+    Rows of padding that the source lacks are zeros. None where the indices do not name every element once (a domain on two axes).
+    """
+    a, b = placement(source, ranks), placement(target, ranks)
+    domains = {d.domain for axis in (*a.axes, *b.axes) for d in axis if d.extent > 1}
+    roots = sorted({_root(d) for d in domains}, key=lambda d: (d.kind, d.name, str(d.extent), id(d)))
+    keys: list[Tensor] = []
+    for place in (a, b):
+        key = torch.zeros(place.shape(), dtype=torch.int64)
+        for root in roots:
+            own = {d.domain for axis in place.axes for d in axis if _root(d.domain) is root}
+            at = torch.zeros(place.shape(), dtype=torch.int64)
+            for domain in own:
+                at = at + index_of(place, domain)
+            key = key * (1 << 20) + at if len(roots) <= 3 else key * 4096 + at
+        keys.append(key.flatten())
+    have, want = keys
+    order = have.argsort()
+    ranked = have[order]
+    if bool((ranked[1:] == ranked[:-1]).any()):
+        return None
+    at = torch.searchsorted(ranked, want).clamp(max=max(len(ranked) - 1, 0))
+    there = ranked[at] == want
+    mask = valid(target, ranks)
+    if mask is not None and bool((~there & mask.flatten()).any()):
+        return None
+    if mask is None and not bool(there.all()):
+        return None
+    out = whole.flatten()[order[at]]
+    return torch.where(there, out, torch.zeros_like(out)).reshape(b.shape())
+
+
+def _root(domain: Domain) -> Domain:
+    """The domain under padding and picking, whose indices an element keeps."""
+    while domain.kind in ("pad", "pick"):
+        domain = domain.args[0]
+    return domain

@@ -192,7 +192,7 @@ def named_groups(graphs: Sequence[Graph]) -> Members:
 
 
 def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -> list[Any]:
-    """Run one op on every rank with its own keyword arguments.
+    """Run one op on every rank with its own arguments: by name, or as `{"args": [..], "kwargs": {..}}`.
 
     Raises:
         RankError: as `run`.
@@ -203,7 +203,9 @@ def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -
 
     def talk(mine: Mapping[str, Any]) -> Generator[Exchange, Any, Any]:
         try:
-            result = function(**mine)
+            given = mine["args"] if set(mine) == {"args", "kwargs"} else ()
+            named = mine["kwargs"] if set(mine) == {"args", "kwargs"} else mine
+            result = function(*given, **named)
             if isinstance(result, Generator):
                 result = yield from result
         except (

@@ -1,0 +1,135 @@
+"""The graphs of all ranks from the graph of one.
+
+An export holds the literals of its own rank: the start of its share of the tokens, of its rows of a vocabulary, its number in a
+group. Which literals these are is read from the types: a slice whose result is bound to a group starts at the rank's share, and comparisons that mask ids for a
+lookup in a sharded table hold the table's first and last row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.graph import Graph, Node, Ref
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.layouts import Layout, bound_on_axis
+from layoutcheck.program import CALL
+from layoutcheck.ranks.denote import Ranks, number
+from layoutcheck.symbols import Expr
+
+DEPTH = 16
+
+
+def own_rank(analysis: Analysis, ranks: Ranks) -> int:
+    """The exporting rank in the numbering of `ranks`; 0 where it is not known."""
+    mesh = analysis.mesh
+    return ranks.rank([int(mesh.coordinate(a.index) or 0) for a in mesh.axes])
+
+
+def all_ranks(analysis: Analysis, ranks: Ranks) -> list[Graph]:
+    """One graph a rank; the exporting rank's own is the graph itself."""
+    own = own_rank(analysis, ranks)
+    edits = [_edits(analysis, ranks, r) for r in range(ranks.world)]
+    out = []
+    for r, changed in enumerate(edits):
+        if r == own:
+            out.append(analysis.graph)
+            continue
+        nodes = [changed.get(n.name, n) for n in analysis.graph.nodes]
+        out.append(attrs.evolve(analysis.graph, nodes=nodes, rank=r))
+    return out
+
+
+def _edits(analysis: Analysis, ranks: Ranks, rank: int) -> dict[str, Node]:
+    p = analysis.program
+    types = analysis.solution.typing.types
+    out: dict[str, Node] = {}
+    for k, kind in enumerate(p.kind):
+        if kind != CALL:
+            continue
+        node = out.get(p.nodes[k].name, p.nodes[k])
+        rule = p.instances[p.op[k]].rule
+        if rule is None:
+            continue
+        of = types[p.first[k]] if p.outs[k] else None
+        source = types[p.inputs[k][0]] if p.inputs[k] else None
+        if rule.code in ("slice", "narrow") and isinstance(of, Layout) and isinstance(source, Layout):
+            new = [m for m in of.bound_map if of.bound_map[m] != source.bound_map.get(m)]
+            if new:
+                out[node.name] = _moved(node, rule, of, new, analysis, ranks, rank)
+        elif rule.code == "embedding":
+            _vocabulary(analysis, k, ranks, rank, out)
+        named = {options.get("rank") for options in (rule.options, *[o for _, o in rule.then])} - {None}
+        for name in named:
+            out[node.name] = _replaced(out.get(node.name, node), rule, str(name), rank)
+    return out
+
+
+def _coordinate(of: Layout, axes: list[int], ranks: Ranks, rank: int) -> int:
+    """The rank's number over these mesh axes, in the order in which their digits stand."""
+    at = ranks.coordinates(rank)
+    digits = sorted(((number(of.bound_map[m][-1].stride, ranks.symbols), m) for m in axes), reverse=True)
+    total = 0
+    for _, m in digits:
+        total = total * ranks.sizes[m] + at[m]
+    return total
+
+
+def _moved(
+    node: Node, rule: Any, of: Layout, axes: list[int], analysis: Analysis, ranks: Ranks, rank: int
+) -> Node:
+    """A slice at another rank's share."""
+    bound = rule.bind(node.args, node.kwargs)
+    dim = bound.get("dim", 0)
+    dim = dim if isinstance(dim, int) else 0
+    length = number(of.shape[dim], ranks.symbols)
+    start = _coordinate(of, axes, ranks, rank) * length
+    node = _replaced(node, rule, "start", start)
+    return _replaced(node, rule, "end", start + length) if "end" in bound else node
+
+
+def _replaced(node: Node, rule: Any, name: str, value: Any) -> Node:
+    """A node with one argument changed."""
+    names = list(rule.param_names)
+    if name not in names:
+        return node
+    at = names.index(name)
+    if at < len(node.args):
+        return attrs.evolve(node, args=(*node.args[:at], value, *node.args[at + 1 :]))
+    return attrs.evolve(node, kwargs={**node.kwargs, name: value})
+
+
+def _vocabulary(analysis: Analysis, k: int, ranks: Ranks, rank: int, out: dict[str, Node]) -> None:
+    """Shift the first and last row in the comparisons that lead to a lookup in a sharded table."""
+    p = analysis.program
+    types = analysis.solution.typing.types
+    table = types[p.inputs[k][0]]
+    if not isinstance(table, Layout) or not table.axes:
+        return
+    axes = [m for m, _ in bound_on_axis(table, 0)]
+    if not axes:
+        return
+    rows = number(table.shape[0], ranks.symbols)
+    mine = _coordinate(table, axes, ranks, own_rank(analysis, ranks)) * rows
+    theirs = _coordinate(table, axes, ranks, rank) * rows
+    shifts = {mine: theirs, mine + rows: theirs + rows}
+    todo, seen = list(p.inputs[k][1:]), set()
+    while todo and len(seen) < DEPTH * 4:
+        value = todo.pop()
+        call = p.value_call[value]
+        if call in seen or p.kind[call] != CALL:
+            continue
+        seen.add(call)
+        rule = p.instances[p.op[call]].rule
+        node = out.get(p.nodes[call].name, p.nodes[call])
+        if rule is not None and rule.kind == "elementwise" and len(node.args) > 1:
+            literal = node.args[1]
+            if isinstance(literal, int) and not isinstance(literal, bool) and literal in shifts:
+                out[node.name] = attrs.evolve(node, args=(node.args[0], shifts[literal], *node.args[2:]))
+        todo.extend(p.inputs[call])
+
+
+def has_symbols(graph: Graph) -> bool:
+    """Whether any literal of a graph is symbolic."""
+    return any(isinstance(a, Expr) for n in graph.nodes for a in n.args if not isinstance(a, Ref))

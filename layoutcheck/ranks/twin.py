@@ -1,0 +1,207 @@
+"""The same program on one device: conversions are identities, sizes are those of the whole.
+
+Values are computed from the wholes of their operands. Where the op on wholes says nothing of what a rank does (pieces of a feature shard, which each rank packs by
+itself; rows grouped by expert; masks whose limits are the rank's own), the value is taken over from the ranks if their layout denotes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from layoutcheck.graph import Node
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.run import transform_of
+from layoutcheck.layouts import Layout
+from layoutcheck.program import CALL, OpInstance
+from layoutcheck.ranks.denote import Ranks, Undenoted, difference, extents, join, placement, relaid
+from layoutcheck.ranks.interpreter import RankError, argument, run_call
+
+Tensor = torch.Tensor
+
+CONVERSIONS = frozenset(
+    ("all_gather", "reduce_scatter", "all_reduce", "wait", "shard", "broadcast", "region_begin", "region_end")
+)
+PIECES = frozenset(("slice", "narrow", "select", "split", "chunk", "unbind", "cat", "stack", "pad"))
+SIZED = frozenset(("view", "flatten", "unflatten"))
+
+
+@attrs.define
+class Twin:
+    """Wholes by value number; `taken` counts values that were taken over from the ranks, `first` is the first difference."""
+
+    wholes: dict[int, Any]
+    taken: list[str]
+    compared: int = 0
+    first: tuple[str, str] | None = None
+
+
+def _args(node: Node, holes: dict[str, Any], symbols: dict[str, int]) -> tuple[list[Any], dict[str, Any]]:
+    args = argument(node.args, holes, symbols)
+    return args, {k: argument(v, holes, symbols) for k, v in node.kwargs.items()}
+
+
+def _fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Rows cut off or added (zeros) at the ends, so that padding is as the layout says."""
+    for i, n in enumerate(shape):
+        if x.shape[i] > n:
+            x = x.narrow(i, 0, n)
+        elif x.shape[i] < n:
+            more = list(x.shape)
+            more[i] = n - x.shape[i]
+            x = torch.cat([x, x.new_zeros(more)], i)
+    return x
+
+
+class TwinRunner:
+    """Walks a typed program once the ranks have run, value by value."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        ranks: Ranks,
+        given: dict[int, Tensor],
+        values: Sequence[dict[str, Any]],
+        nodes: Sequence[dict[str, Node]],
+    ) -> None:
+        self.analysis, self.ranks, self.values, self.nodes = analysis, ranks, values, nodes
+        self.twin = Twin(dict(given), [])
+
+    def walk(self) -> Twin:
+        """Compute and compare all values, up to the first difference."""
+        p = self.analysis.program
+        for k, kind in enumerate(p.kind):
+            if kind == CALL:
+                self._call(k)
+                if self.twin.first is not None:
+                    break
+        return self.twin
+
+    def on_ranks(self, value: int) -> list[Any] | None:
+        """What each rank holds of a value."""
+        p = self.analysis.program
+        call = p.value_call[value]
+        name = p.nodes[call].name
+        at = value - p.first[call]
+        out = []
+        for mine in self.values:
+            if name not in mine:
+                return None
+            x = mine[name]
+            if isinstance(x, (tuple, list)):
+                if at >= len(x):
+                    return None
+                x = x[at]
+            elif at:
+                return None
+            out.append(x)
+        return out
+
+    def _call(self, k: int) -> None:
+        p = self.analysis.program
+        types = self.analysis.solution.typing.types
+        instance = p.instances[p.op[k]]
+        outs = [types[p.first[k] + j] for j in range(p.outs[k])]
+        found = self._compute(k, instance, outs)
+        for j, of in enumerate(outs):
+            value = p.first[k] + j
+            held = self.on_ranks(value)
+            if not isinstance(of, Layout):
+                self.twin.wholes[value] = held[0] if held is not None else None
+                continue
+            if held is None or not all(isinstance(x, torch.Tensor) for x in held):
+                continue
+            whole = found[j] if found is not None and j < len(found) else None
+            if isinstance(whole, torch.Tensor) and self._claims(of):
+                problem = difference(held, of, whole, self.ranks)
+                self.twin.compared += 1
+                if problem is not None:
+                    self.twin.first = (p.name_of(value), problem)
+                    return
+                self.twin.wholes[value] = whole
+                continue
+            try:
+                self.twin.wholes[value] = join(held, of, self.ranks)
+            except Undenoted:
+                self.twin.wholes[value] = None
+            self.twin.taken.append(p.name_of(value))
+
+    def _claims(self, of: Layout) -> bool:
+        try:
+            return not placement(of, self.ranks).off
+        except Undenoted:
+            return False
+
+    def _compute(self, k: int, instance: OpInstance, outs: list[Any]) -> list[Any] | None:
+        p = self.analysis.program
+        ins = p.inputs[k]
+        wholes = [self.twin.wholes.get(v) for v in ins]
+        if any(w is None for w in wholes) or not outs:
+            return None
+        types = self.analysis.solution.typing.types
+        sources = [types[v] for v in ins]
+        code = instance.rule.code if instance.rule is not None else None
+        transform = transform_of(instance)
+        code = transform.name if transform is not None else code
+        of = outs[0]
+        try:
+            shape = extents(of, self.ranks) if isinstance(of, Layout) else ()
+            if code in CONVERSIONS:
+                return self._converted(wholes[0], sources[0], of, shape)
+            source = sources[0] if sources else None
+            cut = (
+                isinstance(of, Layout)
+                and isinstance(source, Layout)
+                and set(of.bound_map) - set(source.bound_map)
+            )
+            if code in ("slice", "narrow") and cut:
+                return [_fitted(wholes[0], shape)]
+            if code in PIECES and any(isinstance(s, Layout) and _features_bound(s) for s in sources):
+                return None
+            if code in SIZED:
+                return [wholes[0].reshape(shape)]
+            if code == "expand":
+                return [wholes[0].expand(shape)]
+            if code == "create" and isinstance(of, Layout) and "size" in instance.params and of.bound:
+                return None
+            if self._own_literals(k):
+                return None
+            return self._run(k, wholes)
+        except (Undenoted, RankError, RuntimeError):
+            return None
+
+    def _converted(self, whole: Tensor, source: Any, of: Any, shape: tuple[int, ...]) -> list[Any] | None:
+        """The same value in another layout; where axes were taken apart for a collective, elements are matched by their indices."""
+        if len(shape) == whole.dim() and sum(n != m for n, m in zip(shape, whole.shape)) <= 1:
+            return [_fitted(whole, shape)]
+        moved = relaid(whole, source, of, self.ranks)
+        return None if moved is None else [moved]
+
+    def _own_literals(self, k: int) -> bool:
+        """Whether the ranks' graphs have different literals here."""
+        name = self.analysis.program.nodes[k].name
+        mine = [nodes.get(name) for nodes in self.nodes]
+        return (
+            any(n is None or n.args != mine[0].args for n in mine[1:] if mine[0] is not None)
+            or mine[0] is None
+        )
+
+    def _run(self, k: int, wholes: list[Any]) -> list[Any] | None:
+        p = self.analysis.program
+        node = p.nodes[k]
+        names = [r for r in node.refs()]
+        holes = dict(zip(names, wholes))
+        args, kwargs = _args(
+            node,
+            {n: w.clone() if isinstance(w, torch.Tensor) else w for n, w in holes.items()},
+            self.ranks.symbols,
+        )
+        result = run_call(node.target, [{"args": args, "kwargs": kwargs}], lambda r, g: [0])[0]
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _features_bound(of: Layout) -> bool:
+    return any(b.domain.is_feature for _, fs in of.bound for b in fs)

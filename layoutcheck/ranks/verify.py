@@ -1,0 +1,243 @@
+"""A checked graph, run on ranks against its single-device twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from layoutcheck.errors import InputError
+from layoutcheck.graph import Graph, Node
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.layouts import Layout
+from layoutcheck.program import PLACEHOLDER
+from layoutcheck.ranks.denote import Ranks, Undenoted, extents, number, share, summands
+from layoutcheck.ranks.interpreter import Members, RankError, missing, run
+from layoutcheck.ranks.reference.registry import FLOATS
+from layoutcheck.ranks.specialise import all_ranks
+from layoutcheck.ranks.twin import TwinRunner
+from layoutcheck.symbols import free_symbols
+
+MAX_WORLD = 64
+MAX_ELEMENTS = 1 << 27
+
+
+@attrs.frozen
+class Verdict:
+    """Whether the ranks agree with one device: `first` is the first value that differs and how, `error` what did not run.
+
+    `compared` values were computed on one device and compared; `taken` were taken over from the ranks.
+    """
+
+    world: int
+    compared: int
+    taken: tuple[str, ...]
+    first: tuple[str, str] | None = None
+    error: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs and everything ran."""
+        return self.first is None and self.error is None
+
+
+def ranks_of(analysis: Analysis, symbols: Mapping[str, int]) -> Ranks:
+    """The ranks of a graph's mesh. Raises InputError where there are more than 64, or a size has no value."""
+    try:
+        sizes = tuple(number(a.size, dict(symbols)) for a in analysis.mesh.axes)
+    except Undenoted as error:
+        raise InputError(str(error), "--group") from None
+    ranks = Ranks(sizes, dict(symbols))
+    if ranks.world > MAX_WORLD:
+        raise InputError(
+            f"{ranks.world} ranks are more than the {MAX_WORLD} that run in one process", "ranks"
+        )
+    return ranks
+
+
+def symbols_of(analysis: Analysis, tokens: int) -> dict[str, int]:
+    """A value for every symbol of a graph's sizes: the number of tokens."""
+    names: set[str] = set(analysis.graph.ranges)
+    for of in analysis.solution.typing.types:
+        if isinstance(of, Layout):
+            for n in of.shape:
+                names |= set(free_symbols(n)) if not isinstance(n, int) else set()
+    return dict.fromkeys(sorted(names), tokens)
+
+
+def members_of(analysis: Analysis, ranks: Ranks) -> Members:
+    """Groups by the mesh: a list that holds the rank is itself, any other stands for the group of its kind that the rank is in."""
+    mesh = analysis.mesh
+
+    def members(rank: int, group: Any) -> Sequence[int]:
+        if isinstance(group, (list, tuple)):
+            if rank in group and all(r < ranks.world for r in group):
+                return [int(r) for r in group]
+            known = mesh.by_ranks.get(tuple(sorted(group)))
+        else:
+            known = mesh.groups.get(str(group))
+        if known is None:
+            raise RankError(f"the group {group} is not known")
+        return ranks.members(rank, known.axes)
+
+    return members
+
+
+def draw(analysis: Analysis, ranks: Ranks, seed: int) -> dict[int, torch.Tensor]:
+    """A random whole for every input: floats around 1 / sqrt(last axis), positions and ids below what they point into.
+
+    Raises:
+        InputError: an input is too large, or its layout denotes nothing.
+    """
+    p = analysis.program
+    types = analysis.solution.typing.types
+    generator = torch.Generator().manual_seed(seed)
+    limits = _limits(analysis, ranks)
+    out: dict[int, torch.Tensor] = {}
+    for k, kind in enumerate(p.kind):
+        if kind != PLACEHOLDER:
+            continue
+        value = p.first[k]
+        of = types[value]
+        if not isinstance(of, Layout):
+            out[value] = torch.tensor(number(of, ranks.symbols) if of is not None else 0)
+            continue
+        try:
+            shape = extents(of, ranks)
+        except Undenoted as error:
+            raise InputError(f"the input denotes no tensor: {error}", p.nodes[k].name) from None
+        if _product(shape) > MAX_ELEMENTS:
+            raise InputError(f"an input of {list(shape)} elements is too large to run", p.nodes[k].name)
+        if of.dtype in FLOATS:
+            scale = max(shape[-1], 1) ** -0.5 if len(shape) > 1 else 1.0
+            out[value] = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+        elif of.dtype == "bool":
+            out[value] = torch.randint(0, 2, shape, generator=generator).bool()
+        else:
+            out[value] = torch.randint(0, limits.get(value, 7), shape, generator=generator)
+    return out
+
+
+def _product(shape: Sequence[int]) -> int:
+    total = 1
+    for n in shape:
+        total *= n
+    return total
+
+
+def _limits(analysis: Analysis, ranks: Ranks) -> dict[int, int]:
+    """Extents of what integer inputs index, followed through views and arithmetic to the first lookup."""
+    p = analysis.program
+    types = analysis.solution.typing.types
+    out: dict[int, int] = {}
+    for k, kind in enumerate(p.kind):
+        if kind != PLACEHOLDER or not isinstance(types[p.first[k]], Layout):
+            continue
+        todo, seen = [p.first[k]], set()
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            for call, slot in analysis.uses.get(value, ()):
+                rule = p.instances[p.op[call]].rule if p.op[call] >= 0 else None
+                if rule is None:
+                    continue
+                table = types[p.inputs[call][0]]
+                if (
+                    rule.code in ("embedding", "index", "index_select", "gather")
+                    and slot > 0
+                    and isinstance(table, Layout)
+                ):
+                    try:
+                        dim = 0 if rule.code != "gather" else -1
+                        out[p.first[k]] = min(out.get(p.first[k], 1 << 30), extents(table, ranks)[dim])
+                    except Undenoted:
+                        pass
+                elif isinstance(types[value], Layout) and types[value].dtype.startswith(("int", "bool")):
+                    todo.extend(p.first[call] + j for j in range(p.outs[call]))
+    return out
+
+
+def shares(
+    analysis: Analysis, ranks: Ranks, wholes: Mapping[int, torch.Tensor], seed: int
+) -> list[dict[str, Any]]:
+    """Each rank's inputs by node name."""
+    p = analysis.program
+    types = analysis.solution.typing.types
+    out: list[dict[str, Any]] = [{} for _ in range(ranks.world)]
+    generator = torch.Generator().manual_seed(seed + 1)
+    for value, whole in wholes.items():
+        name = p.nodes[p.value_call[value]].name
+        of = types[value]
+        if not isinstance(of, Layout):
+            for mine in out:
+                mine[name] = int(whole)
+            continue
+        n = 1
+        for m in of.partial:
+            n *= ranks.sizes[m]
+        parts = summands(whole, n, generator) if of.partial else None
+        for mine, x in zip(out, share(whole, of, ranks, parts)):
+            mine[name] = x
+    return out
+
+
+def verify(
+    analysis: Analysis, *, tokens: int = 5, seed: int = 0, graphs: Sequence[Graph] | None = None
+) -> Verdict:
+    """Run a typed graph on the ranks of its mesh and on one device, on random inputs.
+
+    Args:
+        tokens: the value of symbolic sizes.
+        graphs: the graph of every rank; without it they are made from the one.
+
+    Raises:
+        InputError: an op has no reference implementation, or the graph is too large to run.
+    """
+    lacking = missing(analysis.graph)
+    if lacking:
+        raise InputError(f"no reference implementation of {', '.join(lacking[:5])}", "verify")
+    symbols = symbols_of(analysis, tokens)
+    ranks = ranks_of(analysis, symbols)
+    wholes = draw(analysis, ranks, seed)
+    programs = list(graphs) if graphs is not None else all_ranks(analysis, ranks)
+    return compare(analysis, ranks, programs, wholes, seed)
+
+
+def compare(
+    analysis: Analysis, ranks: Ranks, programs: Sequence[Graph], wholes: Mapping[int, torch.Tensor], seed: int
+) -> Verdict:
+    """Run programs on given inputs and compare with one device."""
+    names: list[dict[str, Node]] = [{n.name: n for n in g.nodes} for g in programs]
+    held: list[dict[str, Any]] = [{} for _ in programs]
+
+    def keep(rank: int, node: Node, result: Any) -> None:
+        held[rank][node.name] = _kept(result)
+
+    error: str | None = None
+    where = ""
+    try:
+        run(
+            programs,
+            shares(analysis, ranks, wholes, seed),
+            members_of(analysis, ranks),
+            symbols=ranks.symbols,
+            watch=keep,
+        )
+    except RankError as raised:
+        error, where = str(raised), raised.node
+    twin = TwinRunner(analysis, ranks, dict(wholes), held, names).walk()
+    first = twin.first or ((where, error) if error is not None else None)
+    return Verdict(
+        ranks.world, twin.compared, tuple(twin.taken), first, error if twin.first is None else None
+    )
+
+
+def _kept(x: Any) -> Any:
+    """A copy, since later calls may write into it."""
+    if isinstance(x, torch.Tensor):
+        return x.clone()
+    return [_kept(y) for y in x] if isinstance(x, (tuple, list)) else x
