@@ -1,0 +1,81 @@
+"""Where a call stands: its role, the layers that it is part of, and how often it runs."""
+
+from __future__ import annotations
+
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.memory.activations import Body, bodies_of
+from layoutcheck.program import REGION_BEGIN, Program
+from layoutcheck.roles.detect import find_roles
+
+_STEPS = 6
+OTHER = "other"
+
+
+def _mark(program: Program, k: int) -> int | None:
+    marks = program.instances[program.op[k]].params.values()
+    return next((v for v in marks if isinstance(v, int) and not isinstance(v, bool)), None)
+
+
+def _begins(program: Program) -> dict[int | None, int]:
+    """How many values each region carries."""
+    found: dict[int | None, int] = {}
+    for k, kind in enumerate(program.kind):
+        if kind == REGION_BEGIN:
+            mark = _mark(program, k)
+            found[mark] = found.get(mark, 0) + 1
+    return found
+
+
+class Places:
+    """Roles, layers and repeats of one program's calls."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.program = analysis.program
+        self.uses = analysis.uses
+        self.roles = find_roles(analysis)
+        self.bodies = bodies_of(analysis.program)
+        self._counts: dict[int, int] = {}
+        self._carried = _begins(analysis.program)
+        self._labels: dict[int, str] = {}
+        start = 0
+        for layer in self.roles.layers:
+            last = start + self.count(layer.begin) - 1
+            self._labels[layer.index] = f"{start}-{last}" if last > start else str(start)
+            start = last + 1
+
+    def count(self, k: int) -> int:
+        """How often a call runs: once for each repeat of the regions around it."""
+        body = self._innermost(k)
+        return 1 if body is None else self._runs(body)
+
+    def _innermost(self, k: int) -> Body | None:
+        around = [b for b in self.bodies if b.begin < k < b.end]
+        return max(around, key=lambda b: b.begin) if around else None
+
+    def _runs(self, body: Body) -> int:
+        found = self._counts.get(body.begin)
+        if found is None:
+            # a repeat has a copy for each value that is carried
+            carried = self._carried.get(_mark(self.program, body.begin), 1)
+            found = self.count(body.begin) + sum(self.count(copy) for copy in body.copies) // carried
+            self._counts[body.begin] = found
+        return found
+
+    def role(self, k: int) -> str:
+        """The role of a call; what has none of its own belongs to what reads it."""
+        p = self.program
+        for _ in range(_STEPS):
+            found = self.roles.of(k)
+            if found is not None:
+                return found
+            outs = range(p.first[k], p.first[k] + p.outs[k])
+            reader = min((use for v in outs for use, _ in self.uses.get(v, ()) if use > k), default=None)
+            if reader is None or self._innermost(reader) is not self._innermost(k):
+                return OTHER
+            k = reader
+        return OTHER
+
+    def layer(self, k: int) -> str:
+        """The layers that a call stands for, as ``3`` or ``3-77``; empty outside of layers."""
+        layer = self.roles.layer_of(k)
+        return "" if layer is None else self._labels[layer.index]
