@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from layoutcheck._version import __version__
+from layoutcheck.cli.cost_cmd import cost_command
 from layoutcheck.cli.diff import diff_command
 from layoutcheck.cli.expand import expand_command
 from layoutcheck.cli.fold import fold_command
@@ -60,7 +61,9 @@ def check(**options: Any) -> int:
 @GRAPH
 @program_options
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--roles", is_flag=True, help="The decoder's structure: layers, blocks and the role of each node.")
+@click.option(
+    "--roles", is_flag=True, help="The decoder's structure: layers, blocks and the role of each node."
+)
 @COLOR
 def show(**options: Any) -> int:
     """Print the typed graph, a line a node, grouped by module."""
@@ -114,5 +117,6 @@ def convert(graph: str, output: str) -> int:
 
 
 app.add_command(memory_command)
+app.add_command(cost_command)
 for _command in (expand_command, fold_command, diff_command):
     app.add_command(_command)

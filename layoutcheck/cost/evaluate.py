@@ -77,7 +77,7 @@ class CostReport:
 
     def rows(self, by: str) -> list[Row]:
         """The breakdown by ``op``, ``role``, ``layer``, ``kernel`` or ``node``, the longest first (layers in order)."""
-        key = _KEYS[by]
+        key = KEYS[by]
         found: dict[str, list[Timed]] = defaultdict(list)
         for timed in self.timed:
             found[key(timed.term)].append(timed)
@@ -89,7 +89,7 @@ class CostReport:
         return _row("total", self.timed)
 
 
-_KEYS: dict[str, Callable[[Term], str]] = {
+KEYS: dict[str, Callable[[Term], str]] = {
     "op": lambda t: t.op.removesuffix(".default"),
     "role": lambda t: t.role,
     "layer": lambda t: t.layer or "outside of layers",

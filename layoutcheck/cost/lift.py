@@ -225,7 +225,8 @@ class _Lifting:
         role = "communication" if collective else self.places.role(k)
         node, op = p.nodes[k].name, p.instances[p.op[k]].target
         layer, count = self.places.layer(k), self.places.count(k)
-        self.terms.append(Term(kernel, label, k, node, op, role, layer, count, sizes, options))
+        regions = self.places.regions(k)
+        self.terms.append(Term(kernel, label, k, node, op, role, layer, count, sizes, options, regions))
 
     # ---- unrolled experts
 

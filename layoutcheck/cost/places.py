@@ -48,6 +48,11 @@ class Places:
         body = self._innermost(k)
         return 1 if body is None else self._runs(body)
 
+    def regions(self, k: int) -> tuple[tuple[int, int], ...]:
+        """The regions around a call, the outer ones first, with how often each runs altogether."""
+        around = sorted((b for b in self.bodies if b.begin < k < b.end), key=lambda b: b.begin)
+        return tuple((b.begin, self._runs(b)) for b in around)
+
     def _innermost(self, k: int) -> Body | None:
         around = [b for b in self.bodies if b.begin < k < b.end]
         return max(around, key=lambda b: b.begin) if around else None

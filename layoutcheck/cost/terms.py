@@ -23,6 +23,7 @@ class Term:
         role, layer: what the call is in the decoder, and which layers it stands for (``3-77``); empty where it has none.
         sizes: what the kernel is given.
         options: what is no size: ``dtype``, ``op`` of a collective, switches.
+        regions: the repeated regions around it, the outer ones first: where each begins, and how often it runs altogether.
     """
 
     kernel: str
@@ -35,6 +36,7 @@ class Term:
     count: int
     sizes: Mapping[str, Size]
     options: Mapping[str, Any] = field(factory=dict)
+    regions: tuple[tuple[int, int], ...] = ()
 
     @property
     def table(self) -> Kernel:

@@ -1,0 +1,73 @@
+"""``layoutcheck cost``: the command and its options. What it needs is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command("cost")
+@click.argument("source", metavar="GRAPH|MODEL", required=False)
+@click.option("--hardware", metavar="NAME|FILE", help="Hardware: a shipped name or your own .json.")
+@click.option("--list-hardware", is_flag=True, help="List the shipped hardware and stop.")
+@click.option("--group", "groups", multiple=True, metavar="NAME=SIZE", help="Size of a group.")
+@click.option("--tp", type=click.IntRange(1), help="Tensor parallel ranks: short for --group tp=N.")
+@click.option("--ep", type=click.IntRange(1), help="Expert parallel ranks.")
+@click.option("--dp", type=click.IntRange(1), help="Data parallel groups.")
+@click.option(
+    "--tokens", type=click.IntRange(1), metavar="N", help="Tokens of the step.  [default: the graph's]"
+)
+@click.option("--context", type=click.IntRange(0), metavar="N", help="Cached tokens of a sequence.")
+@click.option("--at", multiple=True, metavar="NAME=NUMBER", help="Value of another symbol.")
+@click.option(
+    "--by", type=click.Choice(["role", "op", "layer", "kernel", "node"]), default="role", show_default=True
+)
+@click.option("--top", type=click.IntRange(0), default=0, help="Only the longest lines.  [default: all]")
+@click.option("--formula", type=click.Choice(["text", "latex"]), help="Also print the formulas.")
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="FILE",
+    help="Your measurements: CSV or Parquet, or the mapping.",
+)
+@click.option(
+    "--routing",
+    type=click.Choice(["balanced", "uniform", "skewed"]),
+    default="balanced",
+    show_default=True,
+    help="How tokens spread over experts.",
+)
+@click.option(
+    "--indexer-queries",
+    type=click.Choice(["auto", "local", "full"]),
+    default="auto",
+    show_default=True,
+    help="Tokens of an indexer's query side.",
+)
+@click.option("--trace", metavar="OUT.json", help="Write a timeline for Perfetto.")
+@click.option(
+    "--token-axis",
+    "token_axes",
+    multiple=True,
+    metavar="NAME:DIM",
+    help="Dimension DIM of an input counts tokens.",
+)
+@click.option(
+    "--layout", "layouts", multiple=True, metavar="NAME=TEXT", help="The layout of a graph's input."
+)
+@click.option("--assume", "assumptions", multiple=True, metavar="EXPR", help='A fact, such as "T % 4 == 0".')
+@click.option("--rules", multiple=True, metavar="DIR", help="A folder with *.rules files of your own.")
+@click.option("--kernels", multiple=True, metavar="DIR", help="A folder with *.kernels files of your own.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def cost_command(**options: Any) -> int:
+    """Say how long a graph or a model takes on given hardware, on one rank, and how far to trust that.
+
+    GRAPH is an exported graph (.pt2, or layoutcheck-graph/1 in JSON).
+
+    Exit code: 0, 2 bad input.
+    """
+    from layoutcheck.cost.command import run
+
+    return run(options)

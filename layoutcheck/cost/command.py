@@ -1,0 +1,182 @@
+"""What ``layoutcheck cost`` does with its options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layoutcheck.cli.options import existing, group_sizes, pairs, token_axes
+from layoutcheck.cost.evaluate import KEYS, CostReport, time_graph
+from layoutcheck.cost.hardware import hardware_names, load_hardware
+from layoutcheck.cost.tables import Measured, load_tables
+from layoutcheck.cost.terms import GraphCost
+from layoutcheck.errors import InputError
+
+
+def run(options: Mapping[str, Any]) -> int:
+    """Print the cost of a graph or a model and return the exit code."""
+    if options["list_hardware"]:
+        click.echo(hardware_list())
+        return 0
+    if not options["source"]:
+        raise InputError("give a graph, a config.json or a model's name (or --list-hardware)")
+    if not options["hardware"]:
+        raise InputError(f"give --hardware; known are {', '.join(hardware_names())}, or a .json")
+    report = report_of(options)
+    lines: list[Any] = []
+    if options["formula"]:
+        from layoutcheck.cost.formula_text import formulas
+
+        lines = formulas(report.cost, KEYS[options["by"]], options["formula"])
+    if options["trace"]:
+        from layoutcheck.cost.trace import trace
+
+        write(options["trace"], json.dumps(trace(report)), "--trace")
+    if options["form"] == "json":
+        from layoutcheck.cost.render import record
+
+        click.echo(json.dumps(record(report, options["by"], lines), indent=1))
+    else:
+        from layoutcheck.cost.render import text
+
+        click.echo(text(report, options["by"], options["top"], lines))
+    return 0
+
+
+def report_of(options: Mapping[str, Any]) -> CostReport:
+    """Read, lift and time what the options name.
+
+    Raises:
+        InputError: whatever is wrong with them or with the graph.
+    """
+    hardware = load_hardware(options["hardware"])
+    tables = _tables(options["tables"])
+    cost, given = _lifted(options)
+    return time_graph(cost, hardware, given, tables=tables, routing=options["routing"])
+
+
+def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
+    """The lifted graph, and the counts that it is evaluated at."""
+    from layoutcheck.memory.graph_command import is_graph
+
+    source = options["source"]
+    if is_graph(source):
+        return graph_cost(options)
+    raise InputError(f"not a graph: {source}")
+
+
+def graph_cost(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
+    """An exported graph, lifted; groups that its formulas hold are counts, others say what its groups are."""
+    sizes = group_sizes(str(options["tp"]) if options["tp"] else None, options["groups"])
+    for name in ("ep", "dp"):
+        if options[name]:
+            sizes.setdefault(name, options[name])
+    numbers = {n: s for n, s in sizes.items() if isinstance(s, int)}
+    if len(numbers) < len(sizes):
+        name = next(n for n, s in sizes.items() if not isinstance(s, int))
+        raise InputError(f"the size of {name} is not a number", where="--group")
+    try:
+        cost = _analysed(options, {})
+        unknown = {n: s for n, s in numbers.items() if n not in cost.values}
+    except InputError as error:
+        if error.where != "group" or not numbers:
+            raise
+        unknown = numbers
+    if unknown:
+        cost = _analysed(options, unknown)
+    given = {n: s for n, s in numbers.items() if n in cost.values}
+    return cost, {**given, **counts(options, cost)}
+
+
+def counts(options: Mapping[str, Any], cost: GraphCost) -> dict[str, int]:
+    """The values of symbols that the options give: ``--tokens``, ``--context``, ``--at``.
+
+    Raises:
+        InputError: a value is no number, or no size depends on the tokens.
+    """
+    given: dict[str, int] = {}
+    if options["tokens"] is not None:
+        if "T" not in cost.symbols():
+            raise InputError(
+                "no size depends on the tokens: say which axis counts them with --token-axis NAME:DIM",
+                where="--tokens",
+            )
+        given["T"] = options["tokens"]
+    if options["context"] is not None:
+        given["context"] = options["context"]
+    for name, value in pairs(options["at"], "--at", "NAME=NUMBER").items():
+        if not value.isascii() or not value.isdecimal() or len(value) > 15:
+            raise InputError(f"{name} is {value!r}, not a number", where="--at")
+        given[name] = int(value)
+    return given
+
+
+def _analysed(options: Mapping[str, Any], groups: dict[str, Any]) -> GraphCost:
+    from layoutcheck.cost.lift import lift
+    from layoutcheck.infer.analysis import analyse
+
+    folders = [existing(f, "--kernels", folder=True) for f in options["kernels"]]
+    analysis = analyse(
+        options["source"],
+        groups=groups,
+        rank=None,
+        world=None,
+        tokens=token_axes(options["token_axes"]),
+        layouts=pairs(options["layouts"], "--layout", "NAME=TEXT"),
+        assumptions=list(options["assumptions"]),
+        rules=[existing(f, "--rules", folder=True) for f in options["rules"]],
+        plan=None,
+        trust={},
+        others=[],
+    )
+    return lift(analysis, kernels=folders, indexer_queries=options["indexer_queries"])
+
+
+def _tables(names: tuple[str, ...]) -> Measured:
+    """The tables of all mapping files; a table's own name stands for the mapping beside it."""
+    tables: list[Any] = []
+    for name in names:
+        path = existing(name, "--table")
+        if path.suffix != ".json":
+            mapping = path.with_suffix(".json")
+            if not mapping.is_file():
+                raise InputError(
+                    f"a table needs a mapping of its columns: {mapping.name} beside it", where=name
+                )
+            path = mapping
+        tables.extend(load_tables(path).tables)
+    return Measured(tables)
+
+
+def write(name: str, text: str, option: str) -> None:
+    """Write a whole file or nothing.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    path = Path(name)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InputError(f"cannot write {name}: {error.strerror or error}", where=option) from error
+
+
+def hardware_list() -> str:
+    """All shipped hardware, a line each."""
+    rows = []
+    for name in hardware_names():
+        h = load_hardware(name)
+        said = "measured" if h.measured else "nothing measured, constants of others"
+        peaks = ", ".join(f"{d} {p / 1e6:g}" for d, p in h.peaks.items())
+        rows.append(
+            f"{name:<10} {h.label}\n"
+            f"{'':<10} {h.memory_bytes / 2**30:g} GiB, {h.bandwidth / 1e6:.2f} TB/s; TFLOP/s: {peaks}; {said}"
+        )
+    return "\n".join(rows)

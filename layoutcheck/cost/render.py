@@ -1,0 +1,151 @@
+"""A cost report as text and as plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from layoutcheck.cost.evaluate import CostReport, Row
+from layoutcheck.cost.formula_text import Formulas
+
+_TRUST = {
+    "table": "from your tables",
+    "fitted": "by formulas fitted on this hardware",
+    "borrowed": "by formulas fitted on other hardware or another data type",
+    "assumed": "by assumed efficiencies",
+}
+
+
+def text(report: CostReport, by: str, top: int, lines: Sequence[Formulas] = ()) -> str:
+    """The report as text: the total, a breakdown, formulas where given, and how far to trust it."""
+    values = ", ".join(f"{n} = {v}" for n, v in report.values.items())
+    rows = report.rows(by)
+    shown = rows if not top else rows[:top]
+    width = max([len(by), *(len(r.name) for r in shown)], default=5)
+    head = f"{by:<{width}}  {'ms':>10}  {'share':>6}  {'TFLOP':>9}  {'GB':>9}  {'wire GB':>8}  {'calls':>6}"
+    out = [f"{report.cost.source} on {report.hardware.label}", f"{values}; one rank", "", head]
+    total = report.total()
+    out += [_row(r, total.us, width) for r in shown]
+    if len(rows) > len(shown):
+        rest = rows[len(shown) :]
+        out.append(_row(_sum(rest), total.us, width))
+    out += [_row(total, total.us, width), ""]
+    for line in lines:
+        out += [
+            line.name,
+            f"  flops  {line.flops}",
+            f"  bytes  {line.moved}",
+            f"  wire   {line.wire}",
+            *([f"  time   {line.time}"] if line.time else []),
+        ]
+    if lines:
+        out.append("")
+    return "\n".join(out + evidence(report))
+
+
+def evidence(report: CostReport) -> list[str]:
+    """Sentences on where the times come from, what is not covered, and what was assumed."""
+    total = report.total_us
+    out = []
+    for kind, us in report.estimate.by_trust().items():
+        error = report.estimate.expected_error() if kind == "fitted" else None
+        more = f", mean held-out error {100 * error:.0f} %" if error is not None else ""
+        out.append(f"{_percent(us, total)} of the time {_TRUST[kind]}{more}")
+    for name, share in report.estimate.tables.shares().items():
+        if name != "formula":
+            out.append(f"  {_percent(share, 1)} from {name}")
+    out += [f"  {line}" for line in report.estimate.caveats()]
+    if not report.hardware.measured:
+        out.append(f"nothing was measured on {report.hardware.label}")
+    for op, us in sorted(report.uncovered_us.items(), key=lambda item: -item[1]):
+        reason = next(u.reason for u in report.cost.uncovered if u.op == op)
+        calls = sum(u.count for u in report.cost.uncovered if u.op == op)
+        out.append(
+            f"no cost for {op} ({calls} calls): {reason}; its bytes alone take {us / 1e3:.3f} ms, in no sum"
+        )
+    if report.uncovered_us:
+        out.append(f"not covered: at least {100 * report.uncovered_share:.1f} % of the time")
+    return out + [f"note: {note}" for note in report.cost.notes]
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+
+
+def _row(row: Row, total: float, width: int) -> str:
+    share = _percent(row.us, total)
+    return (
+        f"{row.name:<{width}}  {row.us / 1e3:>10.3f}  {share:>6}  {row.flops / 1e12:>9.3f}  "
+        f"{row.moved / 1e9:>9.3f}  {row.wire / 1e9:>8.3f}  {row.calls:>6}"
+    )
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    return Row(
+        f"{len(rows)} more",
+        sum(r.us for r in rows),
+        sum(r.flops for r in rows),
+        sum(r.moved for r in rows),
+        sum(r.wire for r in rows),
+        sum(r.calls for r in rows),
+    )
+
+
+def record(report: CostReport, by: str, lines: Sequence[Formulas] = ()) -> dict[str, Any]:
+    """The report as plain data."""
+    found: dict[str, Any] = {
+        "format": "layoutcheck-cost/1",
+        "source": report.cost.source,
+        "hardware": report.hardware.name,
+        "measured_hardware": report.hardware.measured,
+        "values": dict(report.values),
+        "total": _plain(report.total()),
+        "by": by,
+        "rows": [_plain(r) for r in report.rows(by)],
+        "evidence_us": report.estimate.by_trust(),
+        "expected_error": report.estimate.expected_error(),
+        "tables": report.estimate.tables.shares(),
+        "caveats": report.estimate.caveats(),
+        "uncovered": [
+            {"op": u.op, "node": u.node, "calls": u.count, "reason": u.reason} for u in report.cost.uncovered
+        ],
+        "uncovered_least_share": report.uncovered_share,
+        "notes": list(report.cost.notes),
+        "terms": [
+            {
+                "node": t.term.node,
+                "op": t.term.op,
+                "kernel": t.term.title,
+                "role": t.term.role,
+                "layer": t.term.layer,
+                "calls": t.term.count,
+                "us": t.entry.us,
+                "sizes": dict(t.sizes),
+                "formulas": {n: str(s) for n, s in t.term.sizes.items()},
+                "flops": float(t.work.flops),
+                "bytes": float(t.work.traffic),
+                "wire": float(t.work.wire),
+                "evidence": t.entry.trust,
+                "held_out": t.entry.held_out,
+                "source": t.entry.source,
+            }
+            for t in report.timed
+        ],
+    }
+    if lines:
+        found["formulas"] = [
+            {"name": f.name, "flops": f.flops, "bytes": f.moved, "wire": f.wire, "time": f.time}
+            for f in lines
+        ]
+    return found
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "us": row.us,
+        "flops": row.flops,
+        "bytes": row.moved,
+        "wire": row.wire,
+        "calls": row.calls,
+    }

@@ -1,0 +1,181 @@
+"""The command `cost`: what it prints, what it writes, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from layoutcheck.cli import main
+from layoutcheck.json_form import graph_to_json
+from layoutcheck.testing.decoder import Decoder, Layers
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> str:
+    """A decoder of two repeated layers on 4 ranks."""
+    path = tmp_path / "decoder.json"
+    decoder = Decoder((Layers("dense", repeats=3), Layers("moe", repeats=2)), style="sp", tokens=64)
+    path.write_text(json.dumps(graph_to_json(decoder.build("repeated"))))
+    return str(path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    axis = ["--token-axis", "hidden_states:0"] if words and words[0].endswith("decoder.json") else []
+    code = main(["cost", *words, *axis])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def data(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    code, out, err = run(capsys, *words, "--format", "json")
+    assert (code, err) == (0, "")
+    found: dict[str, object] = json.loads(out)
+    return found
+
+
+def test_the_lines_of_every_breakdown_add_up_to_the_total(
+    graph: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for by in ("role", "op", "layer", "kernel", "node"):
+        found = data(capsys, graph, "--hardware", "h100", "--by", by)
+        rows, total = found["rows"], found["total"]
+        assert isinstance(rows, list) and isinstance(total, dict)
+        for what in ("us", "flops", "bytes", "wire", "calls"):
+            assert sum(r[what] for r in rows) == pytest.approx(total[what], rel=1e-12)
+    assert [r["name"] for r in data(capsys, graph, "--hardware", "h100", "--by", "layer")["rows"]][:2] == [  # type: ignore[attr-defined]
+        "0-2",
+        "3-4",
+    ]
+
+
+def test_text_names_counts_shares_and_evidence(graph: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, graph, "--hardware", "a100", "--tokens", "256", "--tp", "2", "--top", "2")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == f"{graph} on NVIDIA A100 SXM 80 GB"
+    assert "T = 256" in lines[1] and "tp = 2" in lines[1] and lines[1].endswith("; one rank")
+    assert any(line.startswith("total ") and " 100.0 % " in line for line in lines)
+    assert any("by formulas fitted on other hardware" in line for line in lines)
+    assert "nothing was measured on NVIDIA A100 SXM 80 GB" in lines
+
+
+def test_formulas_give_the_numbers_back(graph: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import sympy
+
+    found = data(capsys, graph, "--hardware", "h100", "--formula", "text")
+    values, rows, formulas = found["values"], found["rows"], found["formulas"]
+    assert isinstance(values, dict) and isinstance(rows, list) and isinstance(formulas, list)
+    names = {**{n: sympy.Integer(v) for n, v in values.items()}, "ceil": sympy.ceiling}
+    by_name = {f["name"]: f for f in formulas}
+    assert set(by_name) == {r["name"] for r in rows} | {"total"}
+    for row in rows:
+        for what in ("flops", "bytes", "wire"):
+            assert sympy.sympify(by_name[row["name"]][what], names) == pytest.approx(row[what])
+    latex = data(capsys, graph, "--hardware", "h100", "--formula", "latex")["formulas"]
+    assert isinstance(latex, list)
+    assert any(r"\left\lceil{\frac{T}{tp}}\right\rceil" in f["flops"] for f in latex)
+
+
+def test_a_timeline_ends_with_the_total(
+    graph: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "trace.json"
+    found = data(capsys, graph, "--hardware", "b200", "--trace", str(out))
+    events = [e for e in json.loads(out.read_text())["traceEvents"] if e["ph"] == "X"]
+    total = found["total"]
+    assert isinstance(total, dict)
+    assert len(events) == total["calls"]
+    assert events[-1]["ts"] + events[-1]["dur"] == pytest.approx(total["us"], rel=1e-4)
+    assert {e["tid"] for e in events} == {1, 2}
+
+
+def test_a_users_table_wins_and_is_named(
+    graph: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.csv").write_text("m,n,k,us\n64,16,32,1000\n")
+    mapping = {
+        "format": "layoutcheck-tables/1",
+        "tables": [
+            {
+                "file": "mine.csv",
+                "kernel": "gemm",
+                "exact": {"n": "n", "k": "k"},
+                "along": {"m": "m"},
+                "time": "us",
+            }
+        ],
+    }
+    (tmp_path / "mine.json").write_text(json.dumps(mapping))
+    found = data(capsys, graph, "--hardware", "h100", "--table", str(tmp_path / "mine.csv"))
+    evidence, tables = found["evidence_us"], found["tables"]
+    assert isinstance(evidence, dict) and isinstance(tables, dict)
+    # three products of 3 layers of attention have these sizes, and those of 2 layers
+    assert evidence["table"] == 1000.0 * 15
+    assert tables["mine.csv:gemm/bfloat16"] == pytest.approx(
+        15000 / found["total"]["us"]  # type: ignore[index]
+    )
+
+
+def test_hardware_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--list-hardware")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[::2]] == [
+        *("a100", "ascend-a2", "ascend-a3", "b200", "gb200", "h100", "h20", "h200", "mi300x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give a graph, a config.json or a model's name (or --list-hardware)"),
+        (
+            ["G"],
+            "give --hardware; known are a100, ascend-a2, ascend-a3, b200, gb200, h100, h20, h200, mi300x, or a .json",
+        ),
+        (
+            ["G", "--hardware", "x"],
+            "unknown hardware 'x'; known are a100, ascend-a2, ascend-a3, b200, gb200, h100, h20, h200, mi300x, or give a .json",
+        ),
+        (["G", "--hardware", "h100", "--at", "S=3"], "no size depends on S; there is T, tp"),
+        (["G", "--hardware", "h100", "--at", "T=x"], "--at: T is 'x', not a number"),
+        (["G", "--hardware", "h100", "--at", "T=0"], "T is 0"),
+        (["G", "--hardware", "h100", "--group", "tp=p"], "--group: the size of tp is not a number"),
+        (["G", "--hardware", "h100", "--table", "none.csv"], "--table: no such file: none.csv"),
+        (["G", "--hardware", "h100", "--kernels", "none"], "--kernels: no such folder: none"),
+        (
+            ["G", "--hardware", "h100", "--trace", "none/t.json"],
+            "--trace: cannot write none/t.json: No such file or directory",
+        ),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    words: list[str],
+    message: str,
+    graph: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    code, out, err = run(capsys, *(graph if w == "G" else w for w in words))
+    assert (code, out, err) == (2, "", f"error: {message}\n")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_table_without_a_mapping_is_refused(
+    graph: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("m,us\n1,1\n")
+    code, _, err = run(capsys, graph, "--hardware", "h100", "--table", str(table))
+    assert (code, err) == (2, f"error: {table}: a table needs a mapping of its columns: t.json beside it\n")
+
+
+def test_a_command_takes_less_than_two_seconds(graph: str, capsys: pytest.CaptureFixture[str]) -> None:
+    start = time.process_time()
+    run(capsys, graph, "--hardware", "ascend-a3", "--formula", "text")
+    assert time.process_time() - start < 2
