@@ -120,7 +120,7 @@ def _layouts(analysis: Analysis, name: str) -> tuple[Any, ...] | None:
 def _errors(analysis: Analysis) -> set[str]:
     """Codes of the errors of an analysis."""
     from layoutcheck.infer.boundary import boundary_issues
-    from layoutcheck.infer.diagnose import is_error
+    from layoutcheck.infer.entries import is_error
 
     solution = analysis.solution
     entries = [*solution.issues, *solution.repeated, *boundary_issues(analysis, solution.typing)]

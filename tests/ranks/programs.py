@@ -15,7 +15,7 @@ import torch
 from layoutcheck.graph import Graph, Node, Ref, TensorMeta
 from layoutcheck.infer.analysis import analyse
 from layoutcheck.infer.boundary import boundary_issues
-from layoutcheck.infer.diagnose import is_error
+from layoutcheck.infer.entries import is_error
 from layoutcheck.ranks.denote import close
 from layoutcheck.ranks.interpreter import RankError, named_groups, run
 from layoutcheck.ranks.reference.norms import rms_norm

@@ -1,0 +1,74 @@
+"""A finding from an issue: operands and their layouts, the message, the path, the place in the source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutcheck.findings import CODES, Finding, Fix, Operand, Place
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.call import Issue
+from layoutcheck.infer.entries import Entry, is_error, softened
+from layoutcheck.infer.path import path_to
+from layoutcheck.infer.run import Typing
+from layoutcheck.layouts import Layout, render
+
+
+def finding_of(
+    analysis: Analysis,
+    typing: Typing,
+    entry: Entry,
+    fixes: tuple[Fix, ...],
+    followers: tuple[tuple[str, str], ...],
+) -> Finding:
+    k, key, issue = entry
+    p = analysis.program
+    node = p.nodes[k]
+    names = analysis.mesh.names()
+    ins = p.inputs[k]
+    texts = [render(x, names) if isinstance(x, Layout) else str(x) for x in key[1:]]
+    shown = []
+    for slot in issue.operands:
+        if 0 <= slot < len(ins):
+            value = ins[slot]
+            source = p.nodes[p.value_call[value]].name
+            shown.append(Operand(p.name_of(value), slot, texts[slot] if slot < len(texts) else "", source))
+    message = issue.text
+    for i, slot in enumerate(issue.operands):
+        if slot < len(texts):
+            message = message.replace(f"{{{i}}}", texts[slot])
+    location = None
+    if node.location is not None:
+        location = Place(node.location.file, node.location.line, node.location.function or "")
+    return Finding(
+        code=issue.code,
+        node=node.name,
+        message=message,
+        severity=CODES[issue.code].severity if is_error(issue, k in analysis.trusted) else softened(issue),
+        module=node.module or "",
+        location=location,
+        operands=tuple(shown),
+        path=path_to(analysis, typing, k, issue),
+        fixes=fixes or _rule_fix(analysis, k, issue),
+        consequences=followers,
+        operand=issue.operands[-1] if issue.operands else None,
+        graph=analysis.path,
+    )
+
+
+def _rule_fix(analysis: Analysis, k: int, issue: Issue) -> tuple[Fix, ...]:
+    if issue.code != "LC901":
+        return ()
+    from layoutcheck.infer.solve import recorded_meta
+    from layoutcheck.rules.rulebook import suggestion
+
+    p = analysis.program
+    instance = p.instances[p.op[k]]
+    shapes: list[Any] = []
+    for v in p.inputs[k]:
+        of = analysis.solution.typing.types[v]
+        shapes.append(of.shape if isinstance(of, Layout) else None)
+    for v in range(p.first[k], p.first[k] + p.outs[k]):
+        meta = recorded_meta(p, v)
+        shapes.append(meta.shape if meta is not None else None)
+    text = suggestion(instance.target, len(p.inputs[k]), shapes)
+    return (Fix(f"add a rule to a folder and pass it with --rules:\n{text}", "", 1, False),)
