@@ -28,10 +28,10 @@ def boundary_issues(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, 
             of = typing.types[value]
             if not isinstance(of, Layout):
                 continue
-            issue = _leak(mesh.group_name, of, slot) or _padding(of, slot)
             declared = metas[slot] if slot < len(metas) else None
             text = declared.layout if isinstance(declared, TensorMeta) else None
-            if issue is None and text is not None:
+            issue: Issue | None = None
+            if text is not None:
                 shape = tuple(of.shape)
                 try:
                     wanted = parse_layout(
@@ -50,8 +50,14 @@ def boundary_issues(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, 
                         + (f" ({render(wanted, mesh.names())})" if wanted is not None else ""),
                         (slot,),
                     )
-            if issue is None and text is None:
-                issue = _sharded(mesh.group_name, of, slot)
+                if issue is not None:
+                    issue = _leak(mesh.group_name, of, slot) or issue
+            else:
+                issue = (
+                    _leak(mesh.group_name, of, slot)
+                    or _padding(of, slot)
+                    or _sharded(mesh.group_name, of, slot)
+                )
             if issue is not None:
                 out.append((k, key, issue))
     return out

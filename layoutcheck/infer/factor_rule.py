@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.domains import Factor, feature, is_token_like
+from layoutcheck.domains import Factor, base_of, feature, is_token_like
 from layoutcheck.infer.call import Call, Result
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import promote
@@ -512,7 +512,7 @@ def _scale_of_another_extent(call: Call, slot: int, s: Layout, data: int, d: Lay
         whole = _global_extent(s, axis)
         for other in range(d.rank):
             cut = bound_on_axis(d, other) or bound_on_axis(s, axis)
-            if cut and _global_extent(d, other) == whole:
+            if cut and (_global_extent(d, other) == whole or _tokens_of(d, other) == size):
                 group = call.ctx.group(tuple(m for m, _ in cut))
                 call.issue(
                     "LC101",
@@ -522,6 +522,14 @@ def _scale_of_another_extent(call: Call, slot: int, s: Layout, data: int, d: Lay
                 )
                 return True
     return False
+
+
+def _tokens_of(of: Layout, axis: int) -> Size | None:
+    """The tokens that an axis has without its padding."""
+    factors = of.axes[axis]
+    return (
+        base_of(factors[0].domain).extent if len(factors) == 1 and is_token_like(factors[0].domain) else None
+    )
 
 
 def _global_extent(of: Layout, axis: int) -> Size:

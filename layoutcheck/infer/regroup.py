@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layoutcheck.domains import Factor, factor, feature, flat, split
+from layoutcheck.domains import Factor, factor, feature, flat, merge, split
 from layoutcheck.layouts import Axis
 from layoutcheck.symbols import Size, divide_exact
 
@@ -98,7 +98,11 @@ def regroup(factors: Sequence[Factor], sizes: Sequence[Size], cuts: Cuts) -> lis
             if not stream:
                 return None
             nxt = stream.pop()
-            stream.append(flat((f, nxt)).whole)
+            joined = merge(f, nxt)
+            if joined is not None and joined.is_whole and joined.domain.kind == "flat":
+                stream.extend(reversed(joined.domain.args))
+            else:
+                stream.append(joined if joined is not None else flat((f, nxt)).whole)
         out.append(tuple(axis))
     rest = list(reversed(stream))
     if any(f.extent != 1 for f in rest):

@@ -13,7 +13,7 @@ from layoutcheck.infer.call import Call, Result, dim_of
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import broadcast_axes, elementwise, promote
 from layoutcheck.infer.regroup import regroup
-from layoutcheck.infer.states import is_zero, join_bound, join_partial
+from layoutcheck.infer.states import check_diagonal, is_zero, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, partner_axis, replace
 from layoutcheck.symbols import Expr, Size, divide_exact
 from layoutcheck.transforms.reduce import check_pending
@@ -114,18 +114,28 @@ def index(call: Call) -> Result:
     off_axis = {m: tuple(b for b in fs if b in gone and b.domain.is_feature) for m, fs in of.bound}
     bare = replace(of, axes=(), bound={m: kept[m] + off_axis[m] for m in kept}, value=None)
     for _, s, t in tensors:
-        met = [m for m, fs in t.bound if any(b in off_axis.get(m, ()) for b in fs)]
-        if met:
-            group = call.ctx.group((met[0],))
-            call.issue(
-                "LC108",
-                f"each rank of {group} looks up its own positions ({{1}}) in its own shard {{0}}: gather one of them",
-                slot,
-                s,
-            )
+        if _crossed(call, slot, {b for fs in off_axis.values() for b in fs}, s, t):
             break
     bound = join_bound(call, [("self", slot, bare), *tensors])
     return call.result(layout(of.dtype, tuple(axes), bound, of.partial, _looked_up(of, indices)))
+
+
+def _feature_shard(of: Layout, dim: int) -> set[Factor]:
+    return {b for _, b in bound_on_axis(of, dim) if b.domain.is_feature}
+
+
+def _crossed(call: Call, slot: int, shard: set[Factor], index_slot: int, index: Layout) -> bool:
+    """Issue where positions that differ by rank are looked up in a shard over the same group."""
+    met = [m for m, fs in index.bound if any(b in shard for b in fs)]
+    if met:
+        group = call.ctx.group((met[0],))
+        call.issue(
+            "LC108",
+            f"each rank of {group} looks up its own positions ({{1}}) in its own shard {{0}}: gather one of them",
+            slot,
+            index_slot,
+        )
+    return bool(met)
 
 
 def _looked_up(of: Layout, indices: list[tuple[int, Layout | None]]) -> tuple[Any, ...] | None:
@@ -157,6 +167,7 @@ def index_select(call: Call) -> Result:
     check_pending(call, slot, of, call.name("self"))
     check_positions(call, slot, of, dim, call.slot("index"), idx)
     axis = tuple(f for a in idx.axes for f in a)
+    _crossed(call, slot, _feature_shard(of, dim), call.slot("index"), idx)
     bare = replace(of, axes=(*of.axes[:dim], (), *of.axes[dim + 1 :]))
     bound = join_bound(call, [("self", slot, bare), ("index", call.slot("index"), idx)])
     return call.result(layout(of.dtype, (*of.axes[:dim], axis, *of.axes[dim + 1 :]), bound, of.partial))
@@ -197,6 +208,7 @@ def gather(call: Call) -> Result:
     check_positions(call, slot, of, dim, call.slot("index"), idx)
     mine, other = ("self", slot, of), ("index", call.slot("index"), idx)
     axes = _rows_agree(call, mine, other, dim)
+    _crossed(call, slot, _feature_shard(of, dim), call.slot("index"), idx)
     # A shard of features that is looked up leaves a factor on no axis: what this rank has at these positions.
     gone = {b for _, b in bound_on_axis(of, dim) if not b.domain.is_feature}
     bare = replace(of, bound={m: tuple(b for b in fs if b not in gone) for m, fs in of.bound})
@@ -295,11 +307,19 @@ def _check_rows(
     k, s, idx = given[0]
     if values.rank != of.rank - 1 + idx.rank:
         return
+    mine = call.slot("values")
     for j in range(idx.rank):
-        a, b = values.axes[k + j], idx.axes[j]
-        if a and b:
-            left, right = (call.slot("values"), values, k + j), (s, idx, j)
-            compare_axes(call, *((left, right) if strength(a) >= strength(b) else (right, left)))
+        _agree(call, (mine, values, k + j), (s, idx, j))
+    slot = call.slot("self")
+    for j in range(of.rank):
+        if j != k:
+            _agree(call, (mine, values, j if j < k else j - 1 + idx.rank), (slot, of, j))
+
+
+def _agree(call: Call, left: tuple[int, Layout, int], right: tuple[int, Layout, int]) -> None:
+    a, b = left[1].axes[left[2]], right[1].axes[right[2]]
+    if a and b:
+        compare_axes(call, *((left, right) if strength(a) >= strength(b) else (right, left)))
 
 
 def _inverts(idx: Layout, axis: Axis) -> bool:
@@ -331,13 +351,19 @@ def _written(
         for m, fs in values.bound:
             bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
     for m, fs in idx.bound:
+        if values is not None and values.axes and values.bound_map.get(m) not in (None, fs):
+            call.issue(
+                "LC101",
+                f"{{0}} holds positions of one rank's share over {call.ctx.group((m,))}, {{1}} is cut in another way",
+                s,
+                call.slot("values"),
+            )
         if m not in bound:
             bound[m] = fs
     source = ("values", call.slot("values"), values) if values is not None else None
     partial = (
         _written_pending(call, ("self", slot, of), source, bound) if of.partial or values else of.partial
     )
-    del s
     return layout(of.dtype, tuple(axes), bound, partial, value)
 
 
@@ -352,6 +378,13 @@ def index_add(call: Call) -> Result:
         operands.append((call.name("source"), call.slot("source"), src))
     if idx is not None and dim >= 0:
         check_written(call, slot, of, dim, call.slot("index"), idx)
+    if src is None and idx is not None and idx.bound and dim >= 0 and not points_into(idx, of.axes[dim]):
+        call.issue(
+            "LC108",
+            f"each rank of {call.ctx.group((idx.bound[0][0],))} writes at positions of its own ({{1}}) into {{0}}",
+            slot,
+            call.slot("index"),
+        )
     if src is not None and src.rank == of.rank and dim >= 0:
         _rows_agree(call, operands[0], operands[1], dim)
         if idx is not None and idx.rank == 1 and idx.axes[0] and src.axes[dim]:
@@ -485,7 +518,9 @@ def embedding(call: Call) -> Result:
         check_positions(call, slot, table, 0, call.slot("indices"), idx)
     rest = replace(table, axes=((), table.axes[1]))
     bound = join_bound(call, [("weight", slot, rest), ("indices", call.slot("indices"), idx)])
-    return call.result(layout(table.dtype, (*idx.axes, table.axes[1]), bound, table.partial))
+    out = layout(table.dtype, (*idx.axes, table.axes[1]), bound, table.partial)
+    check_diagonal(call, out, range(out.rank), [slot, call.slot("indices")])
+    return call.result(out)
 
 
 def _back_written(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
@@ -559,6 +594,9 @@ def _placed(call: Call, of: Layout, slot: int, src: Layout, src_slot: int, dim: 
     mine, other = ("self", slot, of), ("src", src_slot, src)
     axes = list(_rows_agree(call, mine, other, dim))
     axes[dim] = of.axes[dim]
+    own = {m for m, _ in bound_on_axis(of, dim)}
+    if own and own != {m for m, _ in bound_on_axis(src, dim)}:
+        check_written(call, slot, of, dim, src_slot, None)
     if (
         all(f.domain.kind == "any" for f in of.axes[dim])
         and src.rank == of.rank
