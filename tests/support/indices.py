@@ -33,16 +33,16 @@ def number(size: Size) -> int:
     return size
 
 
-def _depth(domain: Domain) -> int:
+def nested(domain: Domain) -> int:
     """How deep products of products are nested."""
-    return 1 + max(_depth(part.domain) for part in domain.args) if domain.kind == "flat" else 0
+    return 1 + max(nested(part.domain) for part in domain.args) if domain.kind == "flat" else 0
 
 
 def _settled(raw: Indices) -> Indices:
     """Indices of base domains: that of a product of factors is an index of each of them, once it is complete."""
     found = dict(raw)
     while True:
-        outer = max(found, key=_depth, default=None)
+        outer = max(found, key=nested, default=None)
         if outer is None or outer.kind != "flat":
             return found
         index, inner = found.pop(outer), number(outer.extent)
