@@ -15,12 +15,12 @@ from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
 from layoutcheck.domains import Domain, Factor, unpicked
 from layoutcheck.layouts import Layout
 from layoutcheck.symbols import Size, evaluate, free_symbols
 
-Tensor = torch.Tensor
 Coordinates = tuple[int, ...]
 
 
@@ -360,3 +360,26 @@ def _root(domain: Domain) -> Domain:
     while domain.kind in ("pad", "pick"):
         domain = domain.args[0]
     return domain
+
+
+def wrong_rows(values: Sequence[Tensor], of: Layout, whole: Tensor, ranks: Ranks) -> str:
+    """The first rank, and its rows, that hold something else than their share of a tensor, as text; empty for pending sums."""
+    if of.partial:
+        return ""
+    try:
+        wanted = share(whole, of, ranks)
+    except Undenoted:
+        return ""
+    for r, (got, want) in enumerate(zip(values, wanted)):
+        if got.shape != want.shape:
+            return f"rank {r} holds {tuple(got.shape)}, want {tuple(want.shape)}; "
+        if not close(got, want) and got.dim():
+            away = (
+                ((got.to(torch.float64) - want.to(torch.float64)).abs() > 1e-9).flatten(1)
+                if got.dim() > 1
+                else got != want
+            )
+            rows = (away.any(1) if away.dim() > 1 else away).nonzero().flatten().tolist()
+            if rows:
+                return f"rank {r}, rows {rows[0]}..{rows[-1]} of {got.shape[0]}; "
+    return ""

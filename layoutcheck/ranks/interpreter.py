@@ -18,7 +18,6 @@ from layoutcheck.ranks.reference.collectives import exchange
 from layoutcheck.ranks.reference.registry import Exchange, find, real_dtype
 from layoutcheck.symbols import Expr, evaluate, free_symbols
 
-Tensor = torch.Tensor
 Members = Callable[[int, Any], Sequence[int]]
 Watch = Callable[[int, Node, Any], None]
 

@@ -114,7 +114,8 @@ def _vocabulary(analysis: Analysis, k: int, ranks: Ranks, rank: int, out: dict[s
     mine = _coordinate(table, axes, ranks, own_rank(analysis, ranks)) * rows
     theirs = _coordinate(table, axes, ranks, rank) * rows
     shifts = {mine: theirs, mine + rows: theirs + rows}
-    todo, seen = list(p.inputs[k][1:]), set()
+    todo = list(p.inputs[k][1:])
+    seen: set[int] = set()
     while todo and len(seen) < DEPTH * 4:
         value = todo.pop()
         call = p.value_call[value]

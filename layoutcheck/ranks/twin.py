@@ -11,16 +11,27 @@ from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
+from layoutcheck.errors import InputError
 from layoutcheck.graph import Node
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.run import transform_of
-from layoutcheck.layouts import Layout
-from layoutcheck.program import CALL, OpInstance
-from layoutcheck.ranks.denote import Ranks, Undenoted, difference, extents, join, placement, relaid
+from layoutcheck.layout_text import parse_layout
+from layoutcheck.layouts import Layout, replace
+from layoutcheck.program import CALL, OUTPUT, OpInstance
+from layoutcheck.ranks.denote import (
+    Ranks,
+    Undenoted,
+    difference,
+    extents,
+    join,
+    placement,
+    relaid,
+    valid,
+    wrong_rows,
+)
 from layoutcheck.ranks.interpreter import RankError, argument, run_call
-
-Tensor = torch.Tensor
 
 CONVERSIONS = frozenset(
     ("all_gather", "reduce_scatter", "all_reduce", "wait", "shard", "broadcast", "region_begin", "region_end")
@@ -37,6 +48,7 @@ class Twin:
     taken: list[str]
     compared: int = 0
     first: tuple[str, str] | None = None
+    place: str = ""
 
 
 def _args(node: Node, holes: dict[str, Any], symbols: dict[str, int]) -> tuple[list[Any], dict[str, Any]]:
@@ -69,6 +81,7 @@ class TwinRunner:
     ) -> None:
         self.analysis, self.ranks, self.values, self.nodes = analysis, ranks, values, nodes
         self.twin = Twin(dict(given), [])
+        self.noise = torch.Generator().manual_seed(7)
 
     def walk(self) -> Twin:
         """Compute and compare all values, up to the first difference."""
@@ -76,9 +89,42 @@ class TwinRunner:
         for k, kind in enumerate(p.kind):
             if kind == CALL:
                 self._call(k)
-                if self.twin.first is not None:
-                    break
+            elif kind == OUTPUT:
+                self._output(k)
+            if self.twin.first is not None:
+                break
         return self.twin
+
+    def _output(self, k: int) -> None:
+        """Outputs hold what is declared; undeclared ones may be shares, but no summands."""
+        p = self.analysis.program
+        for slot, value in enumerate(p.inputs[k]):
+            of = self.analysis.solution.typing.types[value]
+            whole, held = self.twin.wholes.get(value), self.on_ranks(value)
+            if not isinstance(of, Layout) or held is None or not isinstance(whole, torch.Tensor):
+                continue
+            try:
+                wanted = self._boundary(p.nodes[k], slot, of)
+            except InputError as error:
+                self.twin.first = (p.nodes[k].name, f"{p.name_of(value)}: {error}")
+                return
+            if wanted is None:
+                continue
+            self.twin.compared += 1
+            problem = difference(held, wanted, whole, self.ranks)
+            if problem is not None:
+                self.twin.first = (p.nodes[k].name, f"{p.name_of(value)}: {problem}")
+                self.twin.place = wrong_rows(held, wanted, whole, self.ranks)
+                return
+
+    def _boundary(self, node: Node, slot: int, of: Layout) -> Layout | None:
+        """The layout that an output must have: the declared one, else its own, complete. Raises InputError where the declared one does not fit."""
+        metas = node.meta if isinstance(node.meta, tuple) else (node.meta,)
+        text = getattr(metas[slot], "layout", None) if slot < len(metas) else None
+        if text is None:
+            return replace(of, partial=()) if self._claims(of) else None
+        mesh, names = self.analysis.mesh, dict(self.analysis.plan.names)
+        return parse_layout(text, mesh, of.dtype, tuple(of.shape), node.name, names)
 
     def on_ranks(self, value: int) -> list[Any] | None:
         """What each rank holds of a value."""
@@ -106,6 +152,8 @@ class TwinRunner:
         instance = p.instances[p.op[k]]
         outs = [types[p.first[k] + j] for j in range(p.outs[k])]
         found = self._compute(k, instance, outs)
+        if self.twin.first is not None:
+            return
         for j, of in enumerate(outs):
             value = p.first[k] + j
             held = self.on_ranks(value)
@@ -115,19 +163,31 @@ class TwinRunner:
             if held is None or not all(isinstance(x, torch.Tensor) for x in held):
                 continue
             whole = found[j] if found is not None and j < len(found) else None
-            if isinstance(whole, torch.Tensor) and self._claims(of):
+            if isinstance(whole, torch.Tensor) and not self._claims(of):
+                # what it should be is known, and no claim is made of what the ranks hold: a later value shows
+                self.twin.wholes[value] = whole
+                continue
+            if isinstance(whole, torch.Tensor):
                 problem = difference(held, of, whole, self.ranks)
                 self.twin.compared += 1
                 if problem is not None:
                     self.twin.first = (p.name_of(value), problem)
+                    self.twin.place = wrong_rows(held, of, whole, self.ranks)
                     return
-                self.twin.wholes[value] = whole
+                self.twin.wholes[value] = self._spoiled(whole, of)
                 continue
             try:
                 self.twin.wholes[value] = join(held, of, self.ranks)
             except Undenoted:
                 self.twin.wholes[value] = None
             self.twin.taken.append(p.name_of(value))
+
+    def _spoiled(self, whole: Tensor, of: Layout) -> Tensor:
+        """A whole with noise in its rows of padding, which may hold anything: what reads them shows."""
+        mask = valid(of, self.ranks) if whole.is_floating_point() else None
+        if mask is None:
+            return whole
+        return torch.where(mask, whole, torch.randn(whole.shape, generator=self.noise, dtype=whole.dtype))
 
     def _claims(self, of: Layout) -> bool:
         try:
@@ -138,7 +198,7 @@ class TwinRunner:
     def _compute(self, k: int, instance: OpInstance, outs: list[Any]) -> list[Any] | None:
         p = self.analysis.program
         ins = p.inputs[k]
-        wholes = [self.twin.wholes.get(v) for v in ins]
+        wholes: list[Any] = [self.twin.wholes.get(v) for v in ins]
         if any(w is None for w in wholes) or not outs:
             return None
         types = self.analysis.solution.typing.types
@@ -148,7 +208,8 @@ class TwinRunner:
         code = transform.name if transform is not None else code
         of = outs[0]
         try:
-            shape = extents(of, self.ranks) if isinstance(of, Layout) else ()
+            resized = code in CONVERSIONS or code in SIZED or code in ("expand", "slice", "narrow")
+            shape = extents(of, self.ranks) if resized and isinstance(of, Layout) else ()
             if code in CONVERSIONS:
                 return self._converted(wholes[0], sources[0], of, shape)
             source = sources[0] if sources else None
@@ -169,7 +230,12 @@ class TwinRunner:
                 return None
             if self._own_literals(k):
                 return None
-            return self._run(k, wholes)
+            try:
+                return self._run(k, wholes)
+            except RankError as error:
+                if instance.rule is not None and instance.rule.kind != "code":
+                    self.twin.first = (p.name_of(p.first[k]), f"on one device: {error.args[0]}")
+                raise
         except (Undenoted, RankError, RuntimeError):
             return None
 

@@ -13,7 +13,7 @@ from layoutcheck.graph import Graph, Node
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.program import PLACEHOLDER
-from layoutcheck.ranks.denote import Ranks, Undenoted, extents, number, share, summands
+from layoutcheck.ranks.denote import Ranks, Undenoted, extents, join, number, share, summands
 from layoutcheck.ranks.interpreter import Members, RankError, missing, run
 from layoutcheck.ranks.reference.registry import FLOATS
 from layoutcheck.ranks.specialise import all_ranks
@@ -36,6 +36,7 @@ class Verdict:
     taken: tuple[str, ...]
     first: tuple[str, str] | None = None
     error: str | None = None
+    place: str = ""
 
     @property
     def equal(self) -> bool:
@@ -219,10 +220,11 @@ def compare(
 
     error: str | None = None
     where = ""
+    given = shares(analysis, ranks, wholes, seed)
     try:
         run(
             programs,
-            shares(analysis, ranks, wholes, seed),
+            given,
             members_of(analysis, ranks),
             symbols=ranks.symbols,
             watch=keep,
@@ -230,10 +232,23 @@ def compare(
     except RankError as raised:
         error, where = str(raised), raised.node
     twin = TwinRunner(analysis, ranks, dict(wholes), held, names).walk()
-    first = twin.first or ((where, error) if error is not None else None)
+    first = twin.first or ((where, error) if error is not None else None) or _buffers(analysis, ranks, given)
     return Verdict(
         ranks.world, twin.compared, tuple(twin.taken), first, error if twin.first is None else None
     )
+
+
+def _buffers(analysis: Analysis, ranks: Ranks, given: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """An input that the ranks have written into must still denote a tensor under its layout."""
+    p = analysis.program
+    for k, kind in enumerate(p.kind):
+        of = analysis.solution.runner.inputs.get(p.first[k]) if kind == PLACEHOLDER else None
+        if isinstance(of, Layout):
+            try:
+                join([mine[p.nodes[k].name] for mine in given], of, ranks)
+            except Undenoted as error:
+                return p.nodes[k].name, f"after what was written into it: {error}"
+    return None
 
 
 def _kept(x: Any) -> Any:

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from layoutcheck.graph import Graph, Node, Ref, TensorMeta
-from layoutcheck.infer.analysis import analyse
 from layoutcheck.infer.boundary import boundary_issues
 from layoutcheck.infer.entries import is_error
 from layoutcheck.ranks.denote import close
 from layoutcheck.ranks.interpreter import RankError, named_groups, run
 from layoutcheck.ranks.reference.norms import rms_norm
+
+from .analysing import analysis_of
 
 H, INNER, HEADS = 12, 24, 3
 Tensor = torch.Tensor
@@ -407,9 +408,7 @@ class Outcome:
 
 def judged(graph: Graph) -> tuple[list[str], list[Any]]:
     """Codes of the errors in a graph, before they are sorted into causes and repairs, and the values' types."""
-    a = analyse(
-        graph, groups={}, rank=None, world=None, tokens=[], layouts={}, assumptions=[], rules=[], plan=None, trust={}, others=[]
-    )  # fmt: skip
+    a = analysis_of(graph)
     inside = [e for e in a.solution.issues if is_error(e[2])]
     # at the output, padding that leaves is a warning, and counts here: the output has other rows than declared
     found = [*inside, *boundary_issues(a, a.solution.typing)]

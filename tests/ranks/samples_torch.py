@@ -204,7 +204,7 @@ def shapes() -> Iterator[Sample]:
     for op in ("expand", "expand_copy"):
         yield _s(f"aten.{op}", self=X("1 h"), size=[5, -1])
         yield _s(f"aten.{op}", "in front", self=TH, size=[3, -1, -1])
-    yield _s("aten.expand_as", self=X("h"), other=TH)
+    yield replace(_rows("aten.expand_as.default", "", self=X("1 h"), other=TH), shape_of="other")
     yield _s("aten.repeat", self=TH, repeats=[1, 2])
     yield _s("aten.repeat", "tokens", self=TH, repeats=[2, 1])
     yield _s("aten.repeat", "in front", self=TH, repeats=[2, 1, 1])
@@ -235,8 +235,8 @@ def shapes() -> Iterator[Sample]:
         else _s("aten.view_as_complex", self=X("t h 2"))
     )
     yield _s("aten.complex", real=TH, imag=TH)
-    yield _s("aten.view_as", self=X("t (h d)"), other=X("t h d"))
-    yield _s("aten.reshape_as", self=X("t (h d)"), other=X("t h d"))
+    yield replace(_rows("aten.view_as.default", "", self=X("t (h d)"), other=X("t h d")), shape_of="other")
+    yield replace(_rows("aten.reshape_as.default", "", self=X("t (h d)"), other=X("t h d")), shape_of="other")
     for op in ("tril", "triu"):
         yield _s(f"aten.{op}", self=X("t s"))
         yield _s(f"aten.{op}", "batch", self=X("t h n"))

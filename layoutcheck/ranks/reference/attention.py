@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from layoutcheck.ranks.reference.norms import rms_norm
-from layoutcheck.ranks.reference.registry import Tensor, reference
+from layoutcheck.ranks.reference.registry import reference
 from layoutcheck.ranks.reference.rotary import rotate
 
 

@@ -6,8 +6,9 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from layoutcheck.ranks.reference.registry import Exchange, Tensor, reference
+from layoutcheck.ranks.reference.registry import Exchange, reference
 
 Talk = Generator[Exchange, Any, Any]
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from layoutcheck.ranks.reference.attention import slots_of, write
 from layoutcheck.ranks.reference.norms import layer_norm
-from layoutcheck.ranks.reference.registry import Tensor, reference
+from layoutcheck.ranks.reference.registry import reference
 from layoutcheck.ranks.reference.rotary import rotate
 
 

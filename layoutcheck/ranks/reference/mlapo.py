@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from layoutcheck.ranks.reference.linears import real
 from layoutcheck.ranks.reference.norms import rms_norm
-from layoutcheck.ranks.reference.registry import Tensor, reference
+from layoutcheck.ranks.reference.registry import reference
 from layoutcheck.ranks.reference.rotary import rotate
 
 EPS = 1e-6

@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from layoutcheck.ranks.reference.linears import real, unpack
 from layoutcheck.ranks.reference.quantise import blockwise
-from layoutcheck.ranks.reference.registry import Exchange, Tensor, reference
+from layoutcheck.ranks.reference.registry import Exchange, reference
 
 
 @reference("tensor_cast.moe_gating_top_k_softmax")
@@ -278,10 +279,10 @@ def grouped_mm_fallback(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
     return out
 
 
-reference("aten._grouped_mm")(
-    lambda self, mat2, offs=None, bias=None, out_dtype=None: (
-        torch.einsum("etk,ekn->etn", self, mat2)
-        if offs is None
-        else grouped_mm_fallback(self, mat2, offs) + (0 if bias is None else bias)
-    )
-)
+@reference("aten._grouped_mm")
+def grouped_mm(
+    self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    """A batch of products, or rows in groups that end at `offs` times one matrix a group."""
+    y = torch.bmm(self, mat2) if offs is None else grouped_mm_fallback(self, mat2, offs)
+    return y if bias is None else y + bias

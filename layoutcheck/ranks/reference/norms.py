@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from layoutcheck.ranks.reference.quantise import asymmetric, blockwise, static_codes, symmetric
-from layoutcheck.ranks.reference.registry import Tensor, reference
+from layoutcheck.ranks.reference.registry import reference
 
 
 @reference("tensor_cast.rms_norm")

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from layoutcheck.ranks.reference.registry import Tensor, reference
+from layoutcheck.ranks.reference.registry import reference
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 TINY = 1e-12

@@ -13,8 +13,8 @@ from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
-Tensor = torch.Tensor
 Group = Any
 
 
@@ -37,7 +37,17 @@ class Exchange:
 _table: dict[str, Callable[..., Any]] = {}
 
 FLOATS = frozenset(
-    "float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split()
+    [
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    ]
 )
 
 

@@ -6,8 +6,9 @@ neox style pairs channel i with i + d/2, the other style 2i with 2i + 1.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from layoutcheck.ranks.reference.registry import Tensor, reference
+from layoutcheck.ranks.reference.registry import reference
 
 
 def turned(x: Tensor, is_neox: bool = True) -> Tensor:
