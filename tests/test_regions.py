@@ -9,12 +9,12 @@ from hypothesis import given, settings
 
 import layoutcheck
 from layoutcheck.errors import InputError
-from layoutcheck.graph import Graph, Node, Ref
+from layoutcheck.graph import Graph, Node, Ref, SymMeta
 from layoutcheck.regions import expand, find_regions, fold
 from layoutcheck.regions.expand import Origins
 from layoutcheck.regions.repeats import set_repeats
 from layoutcheck.rules.rulebook import RuleBook
-from layoutcheck.testing import Decoder, Layers, assert_equivalent, decoders, op_chains
+from layoutcheck.testing import Builder, Decoder, Layers, Value, assert_equivalent, decoders, op_chains
 
 SMALL = (Layers("dense", 3), Layers("moe", 2))
 BOOK = RuleBook.load()
@@ -321,6 +321,34 @@ def test_a_value_read_out_of_an_early_layer_ends_the_region_before_it() -> None:
     assert_equivalent(found, graph)
 
 
+def test_sizes_that_layers_share_belong_to_none_of_them() -> None:
+    """Exporters compute a size once, in the layer that needs it first, or once more in each layer."""
+
+    def build(shared: bool) -> Graph:
+        b = Builder(expanded=True)
+        t = b.input("t", (), "int64")
+        x = b.input("x", (16, 32))
+        size: Value | None = None
+        for _ in range(3):
+            y = b.norm(x)
+            if size is None or not shared:
+                size = b.call("operator.mul", t, 2, shape=())
+            y = b.call("aten.view.default", y, (size, -1), shape=(32, 16))
+            x = b.add(x, b.call("aten.view.default", b.silu(y), (t, -1), shape=(16, 32)))
+        graph = b.graph(x)
+        for node in graph.nodes:
+            if node.name == t.name or node.target == "operator.mul":
+                node.meta = SymMeta(16 if node.name == t.name else 32)
+        return graph
+
+    graphs = [build(shared) for shared in (True, False)]
+    folded = [fold(g).validate() for g in graphs]
+    assert [shape(g) for g in folded] == [[(3, 1)], [(3, 1)]]
+    assert [sum(n.target == "operator.mul" for n in g.nodes) for g in folded] == [1, 1]
+    for a in (*graphs, *folded):
+        assert_equivalent(a, graphs[0])
+
+
 def test_fold_leaves_regions_that_are_there() -> None:
     graph = Decoder(SMALL).build("repeated")
     assert fold(graph) is graph
@@ -395,6 +423,26 @@ def test_fold_undoes_expand_on_reference_graphs(shared_graphs: Path, name: str) 
     assert shape(found) == shape(graph)
     assert len(found.nodes) == len(graph.nodes)
     assert_equivalent(found, graph, repeats=[3, 2])
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "regions"),
+    [
+        ("llama_tiny.pt2", [(3, 1)]),
+        ("qwen3_moe_tiny.pt2", [(3, 1)]),
+        ("glm_moe_dsa_tiny.pt2", [(2, 1)]),
+        ("deepseek_v3_true4_meta.pt2", [(3, 1)]),
+        ("tp_llama_sp_ws4_dyn.pt2", [(2, 1)]),
+        ("qwen3_8b_prefill_expanded4.after.json.gz", [(4, 1)]),
+        ("glm5_prefill_expanded6.after.json.gz", [(3, 1), (3, 1)]),
+    ],
+)
+def test_layers_of_exports_are_found(shared_graphs: Path, name: str, regions: list[tuple[int, int]]) -> None:
+    graph = layoutcheck.load(shared_graphs / name)
+    found = fold(graph).validate()
+    assert shape(found) == regions
+    assert_equivalent(found, graph)
 
 
 @pytest.mark.shared

@@ -18,7 +18,7 @@ from layoutcheck.equivalence.side import Side, prepare
 from layoutcheck.equivalence.traffic import traffic
 from layoutcheck.graph import Graph, TensorMeta
 from layoutcheck.layouts import Layout
-from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, Keys
+from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, Keys, size_calls
 from layoutcheck.regions.fusion_rules import FusionBook
 from layoutcheck.rules.rulebook import RuleBook
 
@@ -137,15 +137,17 @@ class _Comparing:
         self.sides = (a, b)
         classes = _Classes(a.keys)
         self.classes = (classes.of(a), classes.of(b))
+        # Arithmetic on sizes is compared through what reads it: how often it is written down does not matter.
+        self.sizes = tuple(set(size_calls(side.flat, side.keys)) for side in self.sides)
         self.members = tuple(self._members(i) for i in range(2))
         self.alike = Alike(a.analysis.mesh, b.analysis.mesh)
         self.traffic = self._traffic()
 
     def _members(self, i: int) -> dict[int, list[int]]:
-        """The calls of each class, in order."""
+        """The calls of each class, in order; size arithmetic left out."""
         found: dict[int, list[int]] = {}
         for call, key in enumerate(self.sides[i].flat.keys):
-            if key >= 0:
+            if key >= 0 and call not in self.sizes[i]:
                 found.setdefault(self.classes[i][call], []).append(call)
         return found
 
@@ -154,7 +156,7 @@ class _Comparing:
         return {key: (a.get(key), b.get(key)) for key in {*a, *b}}
 
     def run(self) -> Comparison:
-        counts = [sum(1 for key in side.flat.keys if key >= 0) for side in self.sides]
+        counts = [sum(len(calls) for calls in found.values()) for found in self.members]
         a, b = self.members
         matched = sum(min(len(calls), len(b.get(c, ()))) for c, calls in a.items())
         found = (
@@ -252,7 +254,7 @@ class _Comparing:
         side, classes = self.sides[i], self.classes[i]
         found: dict[int, list[tuple[int, int]]] = {}
         for call, (key, refs) in enumerate(zip(side.flat.keys, side.flat.refs)):
-            if key < 0:
+            if key < 0 or call in self.sizes[i]:
                 continue
             order = side.keys.infos[key].order
             swap = side.keys.infos[key].swap

@@ -212,3 +212,19 @@ def flatten(graph: Graph, keys: Keys) -> Flat:
         values[node.name] = len(nodes) * OUTS
         nodes.append(node)
     return flat
+
+
+def size_calls(flat: Flat, keys: Keys) -> list[int]:
+    """Calls that compute sizes from inputs and other such calls: arithmetic that belongs to no layer."""
+    kinds: dict[int, bool] = {}
+    found: set[int] = set()
+    for call, key in enumerate(flat.keys):
+        if key < 0:
+            continue
+        is_size = kinds.get(key)
+        if is_size is None:
+            rule = keys.book.lookup(keys.infos[key].target)
+            is_size = kinds[key] = rule is not None and rule.code == "sym"
+        if is_size and all(flat.keys[v // OUTS] == INPUT or v // OUTS in found for v in flat.refs[call]):
+            found.add(call)
+    return sorted(found)

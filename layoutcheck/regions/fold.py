@@ -66,8 +66,8 @@ def fold(
 
 def _fold_once(graph: Graph, book: RuleBook, classes: FusionBook, inside: bool) -> Graph:
     """Fold the stretches outside of regions, or those inside of them."""
-    flat = flatten(graph, Keys(book, classes))
-    sequence = Sequence_(flat)
+    keys = Keys(book, classes)
+    sequence = Sequence_(flatten(graph, keys), keys)
     stretches: list[Stretch] = []
     for low, high in _segments(graph, sequence, book, inside):
         stretches.extend(_search(sequence, low, high))

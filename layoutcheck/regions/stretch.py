@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.graph import Node
-from layoutcheck.regions.flat import OUTPUT, OUTS, Flat
+from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, Flat, Keys, size_calls
 from layoutcheck.regions.periods import Run
 
 Place = tuple[int, int]
@@ -43,11 +43,18 @@ class Stretch:
 
 
 class Sequence_:
-    """The calls of a graph in order, inputs left out, with who reads what."""
+    """The calls of a graph in order, with who reads what.
 
-    def __init__(self, flat: Flat) -> None:
+    Inputs are left out, and so is arithmetic on sizes that come from inputs: exporters compute a size once and use it in all
+    layers, so that it belongs to none of them. `sizes` are these calls.
+    """
+
+    def __init__(self, flat: Flat, keys: Keys) -> None:
         self.flat = flat
-        self.calls = [i for i, key in enumerate(flat.keys) if key >= 0]
+        self.sizes = size_calls(flat, keys)
+        apart = set(self.sizes)
+        self.same = _representatives(flat, self.sizes)
+        self.calls = [i for i, key in enumerate(flat.keys) if key >= 0 and i not in apart]
         self.place = [-1] * len(flat.keys)
         for at, call in enumerate(self.calls):
             self.place[call] = at
@@ -58,18 +65,21 @@ class Sequence_:
                 self.readers.setdefault(value, []).append(call)
         self.width = self._widths()
 
+    def is_input(self, value: int) -> bool:
+        """Whether a value is an input or a constant."""
+        return self.flat.keys[value // OUTS] == INPUT
+
     def _widths(self) -> list[int]:
         """Per place, the number of values that are made before it and read at it or later."""
         n = len(self.calls)
         change = [0] * (n + 2)
-        place, flat = self.place, self.flat
+        place = self.place
         for value, readers in self.readers.items():
             made = place[value // OUTS]
             last = max((place[r] for r in readers), default=-1)
             if made >= 0 and last > made:
                 change[made + 1] += 1
                 change[last + 1] -= 1
-        del flat
         widths, level = [], 0
         for step in change:
             level += step
@@ -158,9 +168,9 @@ class _Check:
                     self.reads[slot] = found
                 elif at0 >= start:
                     return False
-                elif v == v0:
-                    self.shared[slot] = v
-                elif at < 0 and at0 < 0:
+                elif s.same.get(v, v) == s.same.get(v0, v0):
+                    self.shared[slot] = s.same.get(v, v)
+                elif s.is_input(v) and s.is_input(v0):
                     if first_own.setdefault(v0, v) != v:
                         return False
                     self.shared[slot] = -1 - self.own_at.setdefault(v0, len(self.own_at))
@@ -211,10 +221,10 @@ class _Check:
                     continue
                 expected = shared[slot]
                 if expected >= 0:
-                    if v != expected:
+                    if s.same.get(v, v) != expected:
                         return False
                     continue
-                if at >= 0:
+                if not s.is_input(v):
                     return False
                 known = own[-1 - expected]
                 if known >= 0 and known != v:
@@ -261,3 +271,13 @@ def _alike(flat: Flat, one: Node, other: Node) -> bool:
     a: Any = inputs.get(one.name)
     b: Any = inputs.get(other.name)
     return (a.kind if a else None) == (b.kind if b else None)
+
+
+def _representatives(flat: Flat, sizes: list[int]) -> dict[int, int]:
+    """The values of size calls that compute the same, by the first of them."""
+    first: dict[Any, int] = {}
+    same: dict[int, int] = {}
+    for call in sizes:
+        what = (flat.keys[call], *[same.get(v, v) for v in flat.refs[call]])
+        same[call * OUTS] = first.setdefault(what, call * OUTS)
+    return same

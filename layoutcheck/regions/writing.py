@@ -25,7 +25,7 @@ class _Writer:
         self.graph, self.s, self.stretches, self.ops = graph, sequence, stretches, ops
         self.names = Names(n.name for n in graph.nodes)
         self.moved: dict[str, str] = {}
-        self.body: list[Node] = []
+        self.body: list[Node] = [sequence.flat.nodes[call] for call in sequence.sizes]
         self.dropped: set[str] = set()
         record = graph.config.get(RECORD)
         self.record: dict[str, Any] = dict(record) if isinstance(record, dict) else {}
@@ -38,7 +38,7 @@ class _Writer:
         return max([*used, -1]) + 1
 
     def run(self) -> Graph:
-        calls, flat = self.s.calls, self.s.flat
+        calls = self.s.calls
         at = 0
         for stretch in self.stretches:
             for place in range(at, stretch.start):
@@ -49,14 +49,27 @@ class _Writer:
             self._plain(calls[place])
         inputs = [n for n in self.graph.nodes if n.op in ("placeholder", "get_attr")]
         kept = [n for n in inputs if n.name not in self.dropped]
+        self._drop_sizes()
         output = [self._output(n) for n in self.graph.nodes if n.op == "output"]
         specs = {k: v for k, v in self.graph.inputs.items() if k not in self.dropped}
         config = dict(self.graph.config)
         for entry in self.record.values():
             entry["own"] = [name for name in entry["own"] if name not in self.dropped]
         config[RECORD] = self.record
-        del flat
         return rebuilt([*kept, *self.body, *output], self.graph, inputs=specs, config=config)
+
+    def _drop_sizes(self) -> None:
+        """Forget size arithmetic that only dropped repeats read."""
+        flat = self.s.flat
+        sizes = {flat.nodes[call].name: call for call in self.s.sizes}
+        output = [node for node in self.graph.nodes if node.op == "output"]
+        read = {name for node in [*self.body, *output] if node.name not in sizes for name in node.refs()}
+        for name, call in reversed(sizes.items()):
+            if name in read or not self.s.readers.get(call * OUTS):
+                read.update(flat.nodes[call].refs())
+            else:
+                self.dropped.add(name)
+        self.body = [n for n in self.body if n.name not in sizes or n.name not in self.dropped]
 
     def _plain(self, call: int) -> None:
         node = self.s.flat.nodes[call]
