@@ -65,9 +65,12 @@ def _load() -> None:
         grouped,
         index,
         joinery,
+        masks,
         pieces,
+        quotients,
         reduce,
         routing,
         scalars,
         views,
+        writes,
     )

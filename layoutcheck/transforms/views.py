@@ -469,3 +469,20 @@ def triangle(call: Call) -> Result:
                 slot,
             )
     return call.result(of)
+
+
+@register("movedim", is_view=True)
+def movedim(call: Call) -> Result:
+    """Axes moved to other places."""
+    _slot, of = _self(call)
+    source, target = call.get("source"), call.get("destination")
+    froms = source if isinstance(source, list) else [source]
+    tos = target if isinstance(target, list) else [target]
+    froms = [d % of.rank for d in froms if isinstance(d, int)]
+    tos = [d % of.rank for d in tos if isinstance(d, int)]
+    order: list[int | None] = [None] * of.rank
+    for a, b in zip(froms, tos, strict=False):
+        order[b] = a
+    rest = iter(i for i in range(of.rank) if i not in froms)
+    full = [a if a is not None else next(rest) for a in order]
+    return call.result(replace(of, axes=tuple(of.axes[i] for i in full)))
