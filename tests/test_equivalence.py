@@ -438,7 +438,9 @@ def test_the_gathered_residual_of_a_reference_graph(shared_graphs: Path) -> None
     found = layoutcheck.diff(a, b, repeats=[3, 2])
     assert found.divergence is not None and found.divergence.kind == "op"
     assert found.divergence.b.node == "all_gather_default_8"
-    assert "repeat 1 of 2" in found.divergence.a.place and "boundary" in found.divergence.a.place
+    assert "repeat 1 of 2" in found.divergence.a.place
+    assert "residual, between layers 3 (moe) and 4 (moe)" in found.divergence.a.place
+    assert found.divergence.b.place == "reads residual, between layers 3 (moe) and 4 (moe)"
     assert found.divergence.a.node == "add_14"
     assert found.divergence.reads == ("getitem_103 in A, getitem_215 in B  f16[1, T/16@tp, 7168]",)
     gathers = found.traffic[("all_gather", "tp")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -14,6 +14,9 @@ from layoutcheck.layouts import Layout, render
 from layoutcheck.regions.expand import Origins, expand
 from layoutcheck.regions.flat import OUTS, Flat, Keys, flatten
 from layoutcheck.regions.fusion import unfuse
+
+if TYPE_CHECKING:
+    from layoutcheck.roles.model import Layer, Roles
 
 DEFAULTS: dict[str, Any] = {
     "groups": {},
@@ -39,6 +42,7 @@ class Side:
     flat: Flat
     keys: Keys
     analysis: Analysis
+    _roles: Roles | None = attrs.field(default=None, init=False)
 
     def layouts(self, call: int) -> tuple[Any, ...]:
         """The layouts of a call's outputs."""
@@ -58,19 +62,56 @@ class Side:
         return render(of, self.analysis.mesh.names())
 
     def place(self, call: int) -> str:
-        """Which repeat of which region a call is in, or the module that it is in, as text."""
-        node = self.flat.nodes[call]
+        """Where in the decoder a call is, as text: its role, its layer or the layers between which it stands, its repeat."""
         where = self._where(call)
-        if not where:
-            return node.module or ""
-        repeats = self._repeats()
-        parts = [
+        repeats = self._repeats() if where else {}
+        parts = [*self._role(call), *self._layer(call)]
+        parts += [
             f"repeat {number + 1} of {repeats.get(region, '?')} of region {region}"
             for region, number in where
         ]
-        if any(self._where(reader) != where for reader in self._readers(call)):
-            parts.append("at its boundary")
-        return ", ".join(parts)
+        return ", ".join(parts) or (self.flat.nodes[call].module or "")
+
+    def _role(self, call: int) -> list[str]:
+        """The role of a call, or that of what it reads."""
+        program, roles = self.analysis.program, self.roles
+        k = program.node_call[self.flat.nodes[call].name]
+        own = roles.calls.get(k)
+        if own:
+            return [own]
+        read = next((roles.values[v] for v in program.inputs[k] if roles.values.get(v)), None)
+        return [f"reads {read}"] if read else []
+
+    def _layer(self, call: int) -> list[str]:
+        """The layer of a call; both layers where it is, or feeds, the end of one and another follows."""
+        program, layers = self.analysis.program, self.roles.layers
+        k = program.node_call[self.flat.nodes[call].name]
+        at = next((i for i, layer in enumerate(layers) if layer.begin <= k <= layer.end), None)
+        if at is None:
+            return []
+        mine = layers[at]
+        ends = k == mine.end or any(
+            program.node_call[self.flat.nodes[reader].name] == mine.end for reader in self._readers(call)
+        )
+        if ends and at + 1 < len(layers):
+            return [f"between layers {_layer_text(mine)} and {_layer_text(layers[at + 1])}"]
+        return [f"layer {_layer_text(mine)}"]
+
+    @property
+    def roles(self) -> Roles:
+        """What the calls are in the decoder; found when first asked for."""
+        if self._roles is None:
+            from layoutcheck.roles import find_roles
+
+            self._roles = find_roles(self.analysis)
+        return self._roles
+
+    def _repeats(self) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        for _name, where in self.origins.of.values():
+            for region, number in where:
+                counts[region] = max(counts.get(region, 0), number + 1)
+        return counts
 
     def _where(self, call: int) -> tuple[tuple[int, int], ...]:
         return self.origins.of.get(self.flat.nodes[call].name, ("", ()))[1]
@@ -83,13 +124,6 @@ class Side:
             for reader, refs in enumerate(flat.refs)
             if flat.keys[reader] >= 0 and any(v // OUTS == call for v in refs)
         ]
-
-    def _repeats(self) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for _name, where in self.origins.of.values():
-            for region, number in where:
-                counts[region] = max(counts.get(region, 0), number + 1)
-        return counts
 
     def show(self, call: int | None) -> Shown:
         """A call as one side of a divergence."""
@@ -113,6 +147,12 @@ def prepare(graph: Graph, keys: Keys, options: dict[str, Any], repeats: Sequence
     flat = flatten(plain, keys)
     analysis = analyse(plain, **{**DEFAULTS, **options})
     return Side(graph, plain, origins, flat, keys, analysis)
+
+
+def _layer_text(layer: Layer) -> str:
+    """A layer's number with what its blocks are, attention aside: `3 (moe)`."""
+    kinds = [block.kind for block in layer.blocks if block.kind != "attention"] or ["attention"]
+    return f"{layer.index} ({', '.join(kinds)})"
 
 
 def call_text(node: Node) -> str:
