@@ -113,7 +113,7 @@ def test_a_body_used_twice_is_written_twice() -> None:
         "one.w1.y",
         "one.w2.y",
         "two.w1.y",
-    ]  # type: ignore[union-attr]
+    ]
     assert names == {"item": "one.w2.y", "last": "two.w2.y"}
     assert check(load(document)).layout_text("last") == "bf16[T, 8]"
 
@@ -187,11 +187,11 @@ def test_torch_exports(kind: str, layout: str, tmp_path: Path) -> None:
     def part(x: Any) -> Any:
         return (x * 2 + 1).relu()
 
-    class Flat(torch.nn.Module):  # type: ignore[misc]
+    class Flat(torch.nn.Module):
         def forward(self, x: Any, flag: Any) -> Any:
             return part(part(x)).sin() if kind == "nested" else part(x).sin()
 
-    class Wrapped(torch.nn.Module):  # type: ignore[misc]
+    class Wrapped(torch.nn.Module):
         def forward(self, x: Any, flag: Any) -> Any:
             if kind == "cond":
                 return torch.cond(flag, part, part, (x,)).sin()
@@ -225,7 +225,7 @@ def test_a_loop_gives_what_its_body_gives(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from torch._higher_order_ops.while_loop import while_loop
 
-    class Loop(torch.nn.Module):  # type: ignore[misc]
+    class Loop(torch.nn.Module):
         def forward(self, x: Any, n: Any) -> Any:
             return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a.sin() * 2), (n, x))[1]
 
