@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.graph import Graph
+from layoutcheck.infer.assume import assume, with_known_symbols
 from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
@@ -75,10 +76,8 @@ def analyse(
     at = lap("read", at)
     book = RuleBook.load([Path(r) for r in rules])
     at = lap("rules", at)
-    assumed = Assumptions(assumptions, graph.ranges)
+    assumed = Assumptions(with_known_symbols(assumptions, graph, groups), graph.ranges)
     if assumptions:
-        from layoutcheck.infer.assume import assume
-
         graph = assume(graph, assumed)
     graph, gone = inline_subgraphs(graph)
     program = build_program(graph, book)
@@ -119,8 +118,6 @@ def _solved(
 ) -> tuple[Program, list[Any], int | None]:
     """Another rank's export, typed by itself: its program, its types and its rank."""
     if assumed is not None:
-        from layoutcheck.infer.assume import assume
-
         graph = assume(graph, assumed)
     graph, _ = inline_subgraphs(graph)
     program = build_program(graph, book)

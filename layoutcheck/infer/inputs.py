@@ -59,6 +59,8 @@ class InputPlan:
     names: dict[str, Size]
     token_axes: dict[tuple[int, int], str] = attrs.field(factory=dict)
     sizes: dict[int, Size] = attrs.field(factory=dict)
+    # names of symbolic extents that a declaration gave: whatever else has this extent has these tokens
+    called: dict[Size, str] = attrs.field(factory=dict)
 
 
 def _uses(p: Program) -> dict[int, list[tuple[int, int]]]:
@@ -225,6 +227,10 @@ def plan_inputs(
         plan.declared[value] = parse_layout(
             text, mesh, metas[value].dtype, metas[value].shape, f"--layout {name}", plan.names
         )
+    for (value, axis), name in plan.token_axes.items():
+        plan.called.setdefault(metas[value].shape[axis], name)
+    for name, size in plan.names.items():
+        plan.called.setdefault(size, name)
     return plan
 
 
@@ -305,6 +311,8 @@ def _input_axis(
     if (value, axis) in plan.token_axes:
         return (token(plan.token_axes[(value, axis)], n).whole,)
     if isinstance(n, Expr):
+        if n in plan.called:
+            return (token(plan.called[n], n).whole,)
         name = symbol_name(n)
         if name is not None:
             return (token(name, n).whole,)
