@@ -12,6 +12,7 @@ import attrs
 from layoutcheck.findings import Report
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.dataflow import dataflow
 from layoutcheck.infer.diagnose import diagnose
 
 
@@ -75,7 +76,7 @@ def check(
     )
     if accepted:
         analysis.trusted = _trusted(analysis, accepted)
-    report = diagnose(analysis, started)
+    report = attrs.evolve(diagnose(analysis, started), graph_maker=lambda: dataflow(analysis))
     if agreed is None:
         return report
     from layoutcheck.contracts import check_contract

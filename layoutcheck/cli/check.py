@@ -108,7 +108,7 @@ def run(
             failed = _fail(str(error) if path in str(error) else f"{path}: {error}")
             continue
         # The layouts are not needed any more, and those of many graphs would add up.
-        reports.append(evolve(report.filtered(wanted, unwanted), layout_lookup=None))
+        reports.append(evolve(report.filtered(wanted, unwanted), layout_lookup=None, graph_maker=None))
     if not reports:
         return EXIT_INPUT
     colored = output is None and wants_color(color, sys.stdout.isatty())

@@ -8,7 +8,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.mesh import Mesh, build_mesh
 from layoutcheck.program import Program
 from layoutcheck.size_text import parse_size
-from layoutcheck.symbols import Size
+from layoutcheck.symbols import Expr, Size
 
 _SHARING = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
 _CONFIG = (("tp_size", "tp"), ("dp_size", "dp"), ("cp_size", "cp"), ("ep_size", "ep"))
@@ -66,7 +66,7 @@ def find_mesh(
             if isinstance(group_name, str):
                 name = group_name
                 size = instance.params.get(options.get("size", ""))
-                if isinstance(size, int) and not isinstance(size, bool):
+                if isinstance(size, (int, Expr)) and not isinstance(size, bool):
                     named.setdefault(name, size)
                 elif name not in named:
                     unsized.add(name)
