@@ -54,17 +54,24 @@ class Fix:
 
     ``bytes`` is the wire traffic that it adds on a rank, as a formula in the graph's symbols (``"0"``
     for none), paid ``times`` times. ``verified`` says that the repaired graph was checked again and that
-    the finding was gone.
+    the finding was gone and no other had come. ``leaves`` are the ``(code, node)`` pairs of those that had.
     """
 
     text: str
     bytes: str = "0"
     times: int = 1
     verified: bool = False
+    leaves: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"text": self.text, "bytes": self.bytes, "times": self.times, "verified": self.verified}
+        return {
+            "text": self.text,
+            "bytes": self.bytes,
+            "times": self.times,
+            "verified": self.verified,
+            "leaves": [{"code": code, "node": node} for code, node in self.leaves],
+        }
 
 
 @frozen
@@ -202,6 +209,7 @@ class Report:
     inferred: tuple[tuple[str, str], ...] = ()
     layout_lookup: Callable[[str], Any] | None = field(default=None, eq=False, repr=False)
     layout_writer: Callable[[Any], str] = field(default=_write, eq=False, repr=False)
+    graph_maker: Callable[[], Any] | None = field(default=None, eq=False, repr=False)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -241,6 +249,16 @@ class Report:
         except KeyError:
             return None
         return None if layout is None else self.layout_writer(layout)
+
+    def dataflow(self) -> Any:
+        """Return the annotated graph as a ``networkx.MultiDiGraph``: nodes with their printed layouts, an edge a use.
+
+        Raises:
+            ValueError: the report does not come from a check.
+        """
+        if self.graph_maker is None:
+            raise ValueError("this report carries no graph")
+        return self.graph_maker()
 
     def filtered(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> Report:
         """Return the report with only the findings whose code has a prefix in ``select`` and none in
