@@ -19,6 +19,22 @@ import click
     "--tokens", type=click.IntRange(1), metavar="N", help="Tokens of the step.  [default: the graph's]"
 )
 @click.option("--context", type=click.IntRange(0), metavar="N", help="Cached tokens of a sequence.")
+@click.option(
+    "--contract", metavar="NAME", help="Of a model: what each boundary holds.  [default: tensor-parallel]"
+)
+@click.option("--decode", is_flag=True, help="Of a model: one token of each sequence, --tokens of them.")
+@click.option(
+    "--sequences",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of a model: sequences of a prefill step.  [default: 1]",
+)
+@click.option(
+    "--quant",
+    type=click.Choice(["none", "int8", "w8a8", "fp8"]),
+    help="Of a model: quantised linears.  [default: none]",
+)
+@click.option("--mtp", is_flag=True, help="Of a model: with its layers for multi-token prediction.")
 @click.option("--at", multiple=True, metavar="NAME=NUMBER", help="Value of another symbol.")
 @click.option(
     "--by", type=click.Choice(["role", "op", "layer", "kernel", "node"]), default="role", show_default=True
@@ -64,7 +80,8 @@ import click
 def cost_command(**options: Any) -> int:
     """Say how long a graph or a model takes on given hardware, on one rank, and how far to trust that.
 
-    GRAPH is an exported graph (.pt2, or layoutcheck-graph/1 in JSON).
+    GRAPH is an exported graph (.pt2, or layoutcheck-graph/1 in JSON). MODEL is a shipped name (glm-5.1), a config.json,
+    or a folder that holds one; its decoder is written as a graph for the contract and the groups.
 
     Exit code: 0, 2 bad input.
     """

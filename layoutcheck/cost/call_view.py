@@ -2,10 +2,10 @@
 
 ``x[0]`` is the extent of an axis, ``x[:-1]`` the product of several, ``size(x)`` and ``bytes(x)`` those of a tensor,
 ``whole(x, 0)`` an axis over all ranks. ``dtype(x)``, ``rank(x)``, ``has(x)``, ``count(x)`` of a list and ``every(x)`` of flags
-choose between forms. ``ranks(group)`` is the size of a group, ``exchange(group)`` of one that exchanges rows between experts. ``out``
-or ``out0`` is the first output; ``read`` and ``written`` are the bytes of all operands and outputs. Names that are
-no parameters are symbols. Arithmetic is ``+ - * //``, ``ceil(a, b)``, ``min``, ``max``. Expressions are parsed and walked, never
-run.
+choose between forms, and ``number(n)`` is a size as it was exported. ``ranks(group)`` is the size of a group,
+``exchange(group)`` of one that exchanges rows between experts. ``out`` or ``out0`` is the first output; ``read`` and
+``written`` are the bytes of all operands and outputs. Names that are no parameters are symbols. Arithmetic is ``+ - * //``,
+``ceil(a, b)``, ``min``, ``max``. Expressions are parsed and walked, never run.
 """
 
 from __future__ import annotations
@@ -262,6 +262,7 @@ _FUNCTIONS: dict[str, Any] = {
     "rank": _rank,
     "count": _count,
     "every": _every,
+    "number": CallView.recorded,
     "whole": CallView.whole,
     "ranks": lambda view, group: view.ranks(group),
     "exchange": lambda view, group: view.ranks(group, True),

@@ -16,6 +16,8 @@ from layoutcheck.cost.tables import Measured, load_tables
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.errors import InputError
 
+_MODEL_ONLY = ("contract", "decode", "sequences", "quant", "mtp")
+
 
 def run(options: Mapping[str, Any]) -> int:
     """Print the cost of a graph or a model and return the exit code."""
@@ -63,10 +65,46 @@ def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
     """The lifted graph, and the counts that it is evaluated at."""
     from layoutcheck.memory.graph_command import is_graph
 
-    source = options["source"]
-    if is_graph(source):
+    if is_graph(options["source"]):
+        for name in _MODEL_ONLY:
+            if options[name]:
+                raise InputError("is for models; a graph is what it is", where="--" + name)
         return graph_cost(options)
-    raise InputError(f"not a graph: {source}")
+    for name in ("groups", "token_axes", "layouts", "assumptions"):
+        if options[name]:
+            word = {"groups": "group", "token_axes": "token-axis", "layouts": "layout"}.get(name, "assume")
+            raise InputError("is for graphs; for a model give --tp, --dp, --ep", where="--" + word)
+    return from_figures(options)
+
+
+def from_figures(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
+    """A model's step, lifted, and the counts that it is evaluated at."""
+    from layoutcheck.cost.model_cost import model_cost
+    from layoutcheck.models import load_model
+    from layoutcheck.models.step import step_for
+
+    tokens, sequences = options["tokens"], options["sequences"] or 1
+    config = load_model(options["source"])
+    step = step_for(
+        config,
+        tp=options["tp"] or 1,
+        dp=options["dp"] or 1,
+        ep=options["ep"],
+        contract=options["contract"],
+        decode=bool(options["decode"]),
+        sequences=sequences,
+        quant=options["quant"] or "none",
+        mtp=bool(options["mtp"]),
+    )
+    if tokens is None:
+        raise InputError("give --tokens: how many a step has, of one data-parallel group")
+    if tokens % sequences:
+        raise InputError(f"{tokens} tokens are not the same for {sequences} sequences", where="--sequences")
+    folders = [existing(f, "--rules", folder=True) for f in options["rules"]]
+    own = [existing(f, "--kernels", folder=True) for f in options["kernels"]]
+    queries = options["indexer_queries"]
+    cost = model_cost(config, step, rules=folders, kernels=own, indexer_queries=queries)
+    return cost, counts(options, cost)
 
 
 def graph_cost(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:

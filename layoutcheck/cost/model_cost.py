@@ -1,0 +1,59 @@
+"""The cost of a model from its figures: its decoder as a graph, typed and lifted like any export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import evolve
+
+from layoutcheck.cost.terms import GraphCost
+from layoutcheck.models.config import ModelConfig
+from layoutcheck.models.step import Step
+
+
+def model_cost(
+    config: ModelConfig,
+    step: Step,
+    *,
+    rules: Sequence[str | Path] = (),
+    kernels: Sequence[str | Path] = (),
+    indexer_queries: str = "auto",
+) -> GraphCost:
+    """The terms of one step of a model on rank 0, as formulas over its tokens ``T`` (of one data-parallel group) and ``context``.
+
+    Args:
+        config: the model's figures.
+        step: what runs, and on which ranks; see ``layoutcheck.models.step.step_for``.
+        rules, kernels: folders of one's own.
+        indexer_queries: see :func:`layoutcheck.cost.lift.lift`.
+    """
+    from layoutcheck.cost.lift import lift
+    from layoutcheck.infer.analysis import analyse
+    from layoutcheck.models.decoder import build_decoder
+
+    analysis = analyse(
+        build_decoder(config, step),
+        groups={},
+        rank=None,
+        world=None,
+        tokens=[("input_ids", 0)],
+        layouts={},
+        assumptions=[],
+        rules=list(rules),
+        plan=None,
+        trust={},
+        others=[],
+    )
+    cost = lift(analysis, kernels=kernels, indexer_queries=indexer_queries)
+    notes = [f"written from the model's figures for {describe(step)}", *config.notes, *cost.notes]
+    values = {n: v for n, v in cost.values.items() if n != "T"}
+    return evolve(cost, values=values, source=config.name, notes=tuple(notes))
+
+
+def describe(step: Step) -> str:
+    """A step in words."""
+    phase = "decode" if step.decode else f"prefill of {step.sequences} sequence{'s' * (step.sequences > 1)}"
+    groups = f"tp {step.tp}, dp {step.dp}, ep {step.ep}"
+    linears = f"{step.quant} linears" if step.quant else "no quantised linears"
+    return f"{step.contract}, {phase}, {groups}, {linears}" + (", with MTP" if step.mtp else "")

@@ -1,0 +1,263 @@
+"""Decoders written from figures: typed without findings, and costing what an export of the same model does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layoutcheck.cli import main
+from layoutcheck.cost.evaluate import time_graph
+from layoutcheck.cost.hardware import load_hardware
+from layoutcheck.cost.lift import lift
+from layoutcheck.cost.model_cost import model_cost
+from layoutcheck.cost.terms import GraphCost
+from layoutcheck.errors import InputError
+from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.models import load_model, model_from_dict, shipped_models
+from layoutcheck.models.decoder import build_decoder, stacks
+from layoutcheck.models.step import step_for, styles
+from layoutcheck.readers import load
+
+
+def analysed(graph: Any, **more: Any) -> Analysis:
+    plain: dict[str, Any] = {
+        "groups": {},
+        "rank": None,
+        "world": None,
+        "tokens": [],
+        "layouts": {},
+        "assumptions": [],
+        "rules": [],
+        "plan": None,
+        "trust": {},
+        "others": [],
+    }
+    return analyse(graph, **{**plain, **more})
+
+
+def cost_of(name: str, **step: Any) -> GraphCost:
+    config = load_model(name)
+    return model_cost(config, step_for(config, **step))
+
+
+def totals(cost: GraphCost, what: str, **given_: int) -> dict[str, int]:
+    """Exact flops or wire bytes of a rank by role."""
+    values = cost.at(given_)
+    found: dict[str, int] = defaultdict(int)
+    for term in cost.terms:
+        amount = term.count * getattr(term.work(term.numbers(values)), what)
+        if amount:
+            found[term.role] += amount
+    return dict(found)
+
+
+def contracts_of(name: str) -> list[str]:
+    config = load_model(name)
+    return [c for c, s in styles().items() if not s.needs or getattr(config, s.needs) is not None]
+
+
+@pytest.mark.parametrize("name", shipped_models())
+def test_every_shipped_model_is_written_for_every_contract_that_applies(name: str) -> None:
+    config = load_model(name)
+    for contract in contracts_of(name):
+        for decode in (False, True):
+            step = step_for(
+                config, tp=8, contract=contract, decode=decode, quant="int8", mtp=config.mtp_layers > 0
+            )
+            analysis = analysed(build_decoder(config, step).validate(), tokens=[("input_ids", 0)])
+            assert [i.code for _, _, i in analysis.solution.issues] == []
+            cost = lift(analysis)
+            assert not cost.uncovered
+            assert sum(n * len(kinds) for kinds, n in stacks(config)) == config.num_layers
+            layers = {t.layer for t in cost.terms if t.role == "attention.core"}
+            assert len(layers) == sum(len(kinds) for kinds, _ in stacks(config)) + (
+                config.mtp_layers if step.mtp else 0
+            )
+
+
+@pytest.mark.parametrize("name", ["glm-5.1", "deepseek-v3", "qwen3-8b"])
+def test_flops_of_all_products_are_those_of_the_parameters(name: str) -> None:
+    """On one rank without attention: two flops a token and active parameter, but for the embedding table."""
+    config = load_model(name)
+    cost = model_cost(config, step_for(config, ep=1 if config.experts else None))
+    tokens = 64
+    values = cost.at({"T": tokens})
+    flops = 0
+    for term in cost.terms:
+        # the output projection sees one row, attention's own products are no parameters of the count below
+        if term.kernel in ("gemm", "grouped_gemm") and term.role != "lm_head" and "absorb" not in term.label:
+            flops += term.count * term.work(term.numbers(values)).flops
+    assert flops == 2 * tokens * _active(config)
+
+
+def _active(config: Any) -> int:
+    """Parameters of a token's products, from the figures."""
+    h = config.hidden_size
+    total = 0
+    for layer in range(config.num_layers):
+        if config.latent is None:
+            d = config.head_dim
+            total += h * d * (2 * config.num_attention_heads + 2 * config.num_key_value_heads)
+        else:
+            m, n = config.latent, config.num_attention_heads
+            total += h * m.q_lora_rank + m.q_lora_rank * n * (m.qk_nope_head_dim + m.qk_rope_head_dim)
+            total += h * (m.kv_lora_rank + m.qk_rope_head_dim) + n * m.v_head_dim * h
+            if config.indexer is None:  # sparse attention stays in the latent
+                total += m.kv_lora_rank * n * (m.qk_nope_head_dim + m.v_head_dim)
+        if config.layer_owns_indexer(layer):
+            x = config.indexer
+            total += config.latent.q_lora_rank * x.heads * x.head_dim + h * (x.heads + x.head_dim)
+        if config.layer_is_sparse(layer):
+            e = config.experts
+            total += h * e.count + 3 * h * (e.per_token * e.intermediate_size + e.shared_intermediate_size)
+        else:
+            total += 3 * h * config.intermediate_size
+    return total
+
+
+@settings(max_examples=12)
+@given(
+    contract=st.sampled_from(
+        ("tensor-parallel", "sequence-parallel", "dsa-cp-prefill", "dsa-cp-query-local")
+    ),
+    tokens=st.integers(1, 5000),
+    tp=st.sampled_from((2, 4, 8)),
+)
+def test_formulas_at_one_group_size_hold_at_others(contract: str, tokens: int, tp: int) -> None:
+    here = cost_of("glm-5.1", tp=16, contract=contract)
+    there = cost_of("glm-5.1", tp=tp, contract=contract)
+    for what in ("flops", "wire"):
+        assert totals(here, what, T=tokens, tp=tp, ep=tp) == totals(there, what, T=tokens)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("tokens", "tp"), [(4096, 16), (8192, 16), (4096, 8), (640, 4), (1024, 32)])
+def test_an_export_lifted_costs_what_the_model_written_out_does(
+    tokens: int, tp: int, shared_graphs: Path
+) -> None:
+    exported = lift(analysed(load(shared_graphs / "glm5_prefill_repeated.after.json.gz")))
+    written = cost_of("glm-5.1", tp=tp, ep=tp, contract="dsa-cp-prefill", quant="int8")
+    left = totals(exported, "flops", T=tokens, tp=tp, ep=tp)
+    right = totals(written, "flops", T=tokens)
+    # three small pointwise ops on the router's weights count as moe.routed only where their result is read
+    left["moe.routed"] -= 75 * 8 * -(-tokens // tp)
+    right["other"] -= 75 * 8 * -(-tokens // tp)
+    assert left == right
+    # the written graph gathers the last norm's rows, from which global positions are picked (LC108 in the export)
+    extra = 6144 * 2 * tokens * (tp - 1) / tp
+    wire = [
+        totals(c, "wire", **g)["communication"]
+        for c, g in ((exported, {"T": tokens, "tp": tp, "ep": tp}), (written, {"T": tokens}))
+    ]
+    assert wire[1] - wire[0] == extra
+
+
+def test_local_queries_cost_a_share_of_full_ones() -> None:
+    """Sparse attention of a rank's own queries only: the term that tells the two contracts apart."""
+    a3 = load_hardware("ascend-a3")
+    times = {}
+    for contract in ("dsa-cp-prefill", "dsa-cp-query-local"):
+        report = time_graph(cost_of("glm-5.1", tp=16, contract=contract, quant="int8"), a3, {"T": 4096})
+        times[contract] = {r.name: r.us for r in report.rows("kernel")}
+    full, local = (t["attention.core sparse_attention"] for t in times.values())
+    assert 10 < full / local < 16.5
+    experts = [t["moe.routed grouped_gemm"] for t in times.values()]
+    assert experts[0] == experts[1]
+
+
+def test_decode_reads_the_context_and_prefill_does_not_forget_it() -> None:
+    h200 = load_hardware("h200")
+    decode = cost_of("deepseek-v3", tp=8, decode=True)
+    short, long = (time_graph(decode, h200, {"T": 64, "context": n}).total_us for n in (1000, 30000))
+    assert long > short
+    chunk = cost_of("deepseek-v3", tp=8)
+    first, later = (time_graph(chunk, h200, {"T": 2048, "context": n}).total_us for n in (0, 30000))
+    assert later > first
+
+
+def test_shared_indexers_are_one_body() -> None:
+    config = load_model("glm-5.2")
+    assert config.indexer is not None
+    owners = sum(config.indexer.owners)
+    assert owners < config.num_layers
+    step = step_for(config, tp=8)
+    scores = [t for t in model_cost(config, step).terms if t.kernel == "indexer_scores"]
+    assert sum(t.count for t in scores) == owners
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "message"),
+    [
+        (
+            "qwen3-8b",
+            {"contract": "dsa-cp-prefill"},
+            "--contract: dsa-cp-prefill does not apply: qwen3-8b has no indexer of sparse attention",
+        ),
+        (
+            "qwen3-8b",
+            {"contract": "mc2-decode"},
+            "--contract: mc2-decode does not apply: qwen3-8b has no experts",
+        ),
+        ("qwen3-8b", {"ep": 4}, "--ep: qwen3-8b has no experts"),
+        ("qwen3-8b", {"tp": 5}, "--tp: intermediate_size 12288 does not divide by tp 5"),
+        ("qwen3-8b", {"mtp": True}, "--mtp: qwen3-8b has no layers for multi-token prediction"),
+        (
+            "glm-5.1",
+            {"tp": 8, "ep": 4},
+            "--ep: ep is 1, or a multiple of tp up to tp * dp: not 4 with tp 8 and dp 1",
+        ),
+        ("glm-5.1", {"tp": 3}, "--ep: 256 experts do not divide by 3"),
+    ],
+)
+def test_steps_that_do_not_fit_are_refused(name: str, step: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        step_for(load_model(name), **step)
+    assert str(caught.value) == message
+
+
+def test_the_command_takes_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(
+        '{"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, '
+        '"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "vocab_size": 512, '
+        '"max_position_embeddings": 4096}'
+    )
+    words = ["cost", str(config), "--hardware", "h100", "--tp", "2", "--contract", "sequence-parallel"]
+    assert main([*words, "--tokens", "256"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert (
+        "note: written from the model's figures for sequence-parallel, prefill of 1 sequence, tp 2, dp 1, ep 1"
+        in out
+    )
+    for more, message in (
+        ([], "give --tokens: how many a step has, of one data-parallel group"),
+        (["--tokens", "9", "--sequences", "2"], "--sequences: 9 tokens are not the same for 2 sequences"),
+        (["--tokens", "9", "--group", "tp=2"], "--group: is for graphs; for a model give --tp, --dp, --ep"),
+    ):
+        assert main([*words, *more]) == 2
+        assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+def test_an_unknown_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "no-such", "--hardware", "h100", "--tokens", "1"]) == 2
+    assert capsys.readouterr().err.startswith("error: no model called no-such; known are deepseek-v3, ")
+
+
+def test_a_model_without_head_dim_divides_its_width() -> None:
+    figures = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 96,
+        "vocab_size": 100,
+    }
+    config = model_from_dict(figures)
+    attention = [t for t in model_cost(config, step_for(config)).terms if t.kernel == "prefill_attention"]
+    assert [(t.count, t.sizes["dim"]) for t in attention] == [(2, 16)]
