@@ -321,6 +321,37 @@ def test_a_value_read_out_of_an_early_layer_ends_the_region_before_it() -> None:
     assert_equivalent(found, graph)
 
 
+@pytest.mark.parametrize("twice", [False, True])
+def test_hidden_states_of_every_layer_in_the_output(twice: bool) -> None:
+    """The last layer's hidden states are shown as those of every layer, and leave the region besides."""
+    b = Builder(expanded=True)
+    x = b.input("x", (16, 32))
+    for _ in range(4):
+        x = b.add(x, b.silu(b.norm(x)))
+        b.show(x)
+    graph = b.graph(*([x] if twice else []), b.norm(x))
+    found = fold(graph)
+    assert shape(found) == [(4, 1)]
+    assert_equivalent(found, graph)
+
+
+def test_two_values_shown_layer_by_layer_and_one_after_the_other() -> None:
+    def build(by_layer: bool) -> Graph:
+        b = Builder(expanded=True)
+        x = b.input("x", (16, 32))
+        first, second = [], []
+        for _ in range(3):
+            first.append(b.norm(x))
+            second.append(b.silu(first[-1]))
+            x = b.add(x, second[-1])
+        pairs = [v for pair in zip(first, second) for v in pair]
+        return b.graph(*(pairs if by_layer else [*first, *second]), x)
+
+    assert shape(fold(build(True))) == [(3, 1)]
+    for graph in (build(True), build(False)):
+        assert_equivalent(fold(graph), graph)
+
+
 def test_sizes_that_layers_share_belong_to_none_of_them() -> None:
     """Exporters compute a size once, in the layer that needs it first, or once more in each layer."""
 

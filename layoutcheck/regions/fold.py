@@ -6,6 +6,7 @@ Layers are found by their calls and how these are wired; names, ids and weights 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -49,7 +50,17 @@ def fold(
         InputError: the graph has markers that do not pair up.
     """
     book = RuleBook.load([Path(r) for r in rules]) if book is None else book
-    classes = FusionBook.load(rules)
+    collecting = gc.isenabled()
+    # Hundreds of thousands of small objects and no cycle: the collector would walk them again and again.
+    gc.disable()
+    try:
+        return _fold(graph, book, FusionBook.load(rules), fusion, nested)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _fold(graph: Graph, book: RuleBook, classes: FusionBook, fusion: bool, nested: bool) -> Graph:
     splits: dict[str, Split] = {}
     plain = unfuse(graph, book=book, fusion=classes, splits=splits) if fusion else graph
     found = _fold_once(plain, book, classes, inside=False)

@@ -15,6 +15,9 @@ from layoutcheck.graph import Node
 from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, Flat, Keys, size_calls
 from layoutcheck.regions.periods import Run
 
+WRAPPERS = frozenset(("auto_functionalized", "auto_functionalized_v2"))
+"""Calls of other ops that return what these write."""
+
 Place = tuple[int, int]
 """A value of a body: the call's place in it, and the output's number."""
 
@@ -26,7 +29,8 @@ class Stretch:
     """A repeated body found: its first call and length (in calls that are no inputs), and the number of repeats.
 
     `entries` maps each carried value to the value that enters; `reads` says at which reads (place, number of the read) of the
-    body it is read; `own` are the inputs of each repeat that it has for itself, in one order.
+    body it is read; `own` are the inputs of each repeat that it has for itself, in one order; `shown` is what the graph's
+    output reads of every repeat.
     """
 
     start: int
@@ -35,6 +39,7 @@ class Stretch:
     entries: dict[Place, int]
     reads: dict[tuple[int, int], Place]
     own: list[list[int]]
+    shown: set[Place]
 
     @property
     def stop(self) -> int:
@@ -64,6 +69,20 @@ class Sequence_:
             for value in refs:
                 self.readers.setdefault(value, []).append(call)
         self.width = self._widths()
+        self.returned = [v for key, refs in zip(flat.keys, flat.refs) if key == OUTPUT for v in refs]
+        self._keys = keys
+
+    def outs(self, at: int) -> list[int]:
+        """Numbers of the outputs of the call at a place, as far as nodes stand for them."""
+        flat = self.flat
+        items = flat.items.get(self.calls[at])
+        return [0, *{flat.values[item.name] % OUTS for item in items}] if items else [0]
+
+    def writes(self, at: int) -> bool:
+        """Whether the call at a place writes into an operand."""
+        target = self._keys.infos[self.flat.keys[self.calls[at]]].target
+        rule = self._keys.book.lookup(target)
+        return target in WRAPPERS or (rule is not None and bool(rule.mutates))
 
     def is_input(self, value: int) -> bool:
         """Whether a value is an input or a constant."""
@@ -121,6 +140,7 @@ class _Check:
         self.inside: dict[tuple[int, int], Place] = {}
         self.own_at: dict[int, int] = {}
         self.own: list[list[int]] = []
+        self.shown: set[Place] = set()
 
     def run(self, limit: int) -> Stretch | None:
         if limit < 2 or not self._first_two():
@@ -138,6 +158,7 @@ class _Check:
                     self.entries,
                     self.reads,
                     self.own[:repeats],
+                    self.shown,
                 )
             repeats = fewer
         return None
@@ -240,28 +261,45 @@ class _Check:
         of each one what the output reads of all."""
         s, start, period = self.s, self.start, self.period
         stop = start + repeats * period
-        shown: dict[Place, set[int]] = {}
         limit = repeats
         for at in range(start, stop):
-            call = s.calls[at]
             number, q = divmod(at - start, period)
-            outs = [0, *[s.flat.values[item.name] % OUTS for item in s.flat.items.get(call, ())]]
-            for out in dict.fromkeys(outs):
-                for reader in s.readers.get(call * OUTS + out, ()):
-                    if s.flat.keys[reader] == OUTPUT:
-                        shown.setdefault((q, out), set()).add(number)
-                    elif s.place[reader] >= stop:
-                        last = (q, out) in self.entries
-                        limit = min(limit, number + 1 if last else number)
+            for out in s.outs(at):
+                if any(s.place[r] >= stop for r in s.readers.get(s.calls[at] * OUTS + out, ())):
+                    limit = min(limit, number + 1 if (q, out) in self.entries else number)
+        shown = self._shown(repeats)
+        self.shown = {found for found, numbers in shown.items() if len(numbers) == repeats}
         for found, numbers in shown.items():
-            if len(numbers) == repeats:
-                continue
             # Shown by the last repeat alone, a carried value is what leaves the region.
-            if numbers == {repeats - 1} and found in self.entries:
+            if found in self.shown or (set(numbers) == {repeats - 1} and found in self.entries):
                 continue
             missing = next(n for n in range(repeats) if n not in numbers)
-            limit = min(limit, missing if missing else min(numbers))
+            limit = min(limit, missing or min(numbers))
+        if limit == repeats and not self._in_order(shown):
+            return 0
         return limit
+
+    def _shown(self, repeats: int) -> dict[Place, dict[int, int]]:
+        """Per place of the body that the output reads, the repeats of which it does and where in the output that first stands."""
+        s = self.s
+        found: dict[Place, dict[int, int]] = {}
+        stop = self.start + repeats * self.period
+        for position, value in enumerate(s.returned):
+            at = s.place[value // OUTS]
+            if self.start <= at < stop:
+                number, q = divmod(at - self.start, self.period)
+                found.setdefault((q, value % OUTS), {}).setdefault(number, position)
+        return found
+
+    def _in_order(self, shown: dict[Place, dict[int, int]]) -> bool:
+        """Whether the output reads what all repeats show repeat by repeat; written caches may stand in any order."""
+        s = self.s
+        places = [p for p in self.shown if not s.writes(self.start + p[0])]
+        if len(places) < 2:
+            return all(list(shown[p]) == sorted(shown[p]) for p in places)
+        places.sort(key=lambda p: shown[p][0])
+        order = [shown[p][n] for n in range(len(shown[places[0]])) for p in places]
+        return order == sorted(order)
 
 
 def _alike(flat: Flat, one: Node, other: Node) -> bool:

@@ -27,6 +27,8 @@ class _Writer:
         self.moved: dict[str, str] = {}
         self.body: list[Node] = [sequence.flat.nodes[call] for call in sequence.sizes]
         self.dropped: set[str] = set()
+        # Values that leave a region and are shown of every repeat: the output's first read of them is the showing one.
+        self.shown: set[str] = set()
         record = graph.config.get(RECORD)
         self.record: dict[str, Any] = dict(record) if isinstance(record, dict) else {}
         self.next_id = self._free_id()
@@ -124,6 +126,8 @@ class _Writer:
                 if flat.values[other.name] == call * OUTS + out:
                     self.moved[other.name] = name
         self._drop(stretch)
+        for q, out in stretch.shown & stretch.entries.keys():
+            self.shown.add(flat.name(s.calls[last + q] * OUTS + out))
         own = [flat.nodes[v // OUTS].name for v in stretch.own[0]]
         self.record[str(region)] = {"own": own}
 
@@ -136,6 +140,15 @@ class _Writer:
             call = calls[at]
             self.dropped.add(flat.nodes[call].name)
             self.dropped.update(item.name for item in flat.items.get(call, ()))
+
+    def _is_dropped(self, item: Any) -> bool:
+        """Whether the output need not read this any more. Asked once an item, in order."""
+        if not isinstance(item, Ref) or item.name not in self.dropped:
+            return False
+        if item.name in self.shown:
+            self.shown.discard(item.name)
+            return True
+        return item.name not in self.moved
 
     def _meta(self, value: int) -> Any:
         call, out = divmod(value, OUTS)
@@ -155,11 +168,7 @@ class _Writer:
         meta = node.meta
         if len(args) == 1 and isinstance(args[0], tuple):
             items = args[0]
-            keep = [
-                i
-                for i, item in enumerate(items)
-                if not (isinstance(item, Ref) and item.name in self.dropped and item.name not in self.moved)
-            ]
+            keep = [i for i, item in enumerate(items) if not self._is_dropped(item)]
             if len(keep) < len(items):
                 args = (tuple([items[i] for i in keep]),)
                 if isinstance(meta, tuple) and len(meta) == len(items):
