@@ -88,6 +88,14 @@ def test_an_uneven_share_is_a_share_of_padded_tokens(tokens: int) -> None:
     assert (render(of, NAMES) == "f32[T/2@tp]") == (tokens % 2 == 0)
 
 
+def test_what_denotes_nothing_can_be_said_too() -> None:
+    """Tokens and features cut over one group."""
+    of = read("[T/2@tp, 12/2@tp]", (3, 6))
+    t, wide = token("T", 6), feature(12)
+    assert of.bound_map == {0: (factor(t, 3, 2), factor(wide, 6, 2))} and of.is_mixed(0)
+    assert render(of, NAMES) == "f32[T/2@tp, 12/2@tp] mixed@tp"
+
+
 def test_symbols_are_sizes() -> None:
     t = sym("T")
     known: dict[str, Size] = {"T": 2 * t}

@@ -209,6 +209,30 @@ def test_two_orders_of_one_cut() -> None:
     assert codes(add(x, y))
 
 
+SIX = {
+    "T/2@tp": build([(T, (0,))]),
+    "S/2@tp": build([(S, (0,))]),
+    "U/3@cp": build([(token("U", 18), (1,))]),
+    "12/2@tp": build([(feature(12), (0,))]),
+    "18/3@cp": build([(feature(18), (1,))]),
+    "6": build([(feature(6), ())]),
+    "R": build([(token("R", 6), ())]),
+    "prefix": layout("float32", ((ranged(T.whole, 0, 6).whole,),)),
+    "range": layout("float32", ((ranged(T.whole, 6, 6).whole,),)),
+    "major": layout("float32", ((factor(T, 2, 6),),)),
+}
+
+
+@pytest.mark.parametrize("one", SIX)
+@pytest.mark.parametrize("other", SIX)
+def test_an_equal_size_means_nothing(one: str, other: str) -> None:
+    """Ten axes of six elements a rank, no two of which may be added."""
+    x, y = SIX[one], SIX[other]
+    assert x.shape == y.shape == (6,)
+    result = add(x, y)
+    assert bool(codes(result)) == (one != other), (codes(result), result.outs)
+
+
 def test_one_digit_over_two_groups() -> None:
     """T/2@a + T/2@b: on most ranks other tokens meet."""
     mesh, half = mesh_of(a=2, b=2), factor(T, 1, 6)
