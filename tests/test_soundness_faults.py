@@ -1,4 +1,6 @@
-"""The checker and the runs agree: faults that change numbers differ on ranks, their repaired twins agree with one device."""
+"""The checker and the runs agree: faults that change numbers differ on ranks, their repaired twins agree with
+one device.
+"""
 
 from __future__ import annotations
 

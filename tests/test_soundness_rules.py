@@ -1,4 +1,6 @@
-"""What a rule claims, against running the op on ranks: nothing is claimed that is not so, and each refusal of what is so has a reason."""
+"""What a rule claims, against running the op on ranks: nothing is claimed that is not so, and each refusal of
+what is so has a reason.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ def _stated(program: dict[str, Any], ranks: int | None) -> dict[str, Any]:
 def run_verify(
     graph: str, ranks: int | None, extent: int | None, seed: int, save: str | None, **program: Any
 ) -> int:
-    """Run the graph on its ranks and on one device; 0 if they agree, 1 with the first tensor that differs if not."""
+    """Run the graph on its ranks and on one device; 0 if they agree, 1 with the first tensor that differs if
+    not.
+    """
     _need_torch()
     from layoutcheck.ranks.counterexample import CounterExample
     from layoutcheck.ranks.verify import verify
@@ -50,6 +52,12 @@ def run_verify(
     analysis = _analysis(graph, options)
     tokens = TOKENS if extent is None else extent
     verdict = verify(analysis, tokens=tokens, seed=seed)
+    if extent is None and verdict.error is not None and verdict.world > 1:
+        # sizes that a graph takes for multiples of the group
+        even = verify(analysis, tokens=2 * verdict.world, seed=seed)
+        if even.error is None:
+            click.echo(f"{tokens} tokens do not run ({verdict.error}); {2 * verdict.world} do")
+            tokens, verdict = 2 * verdict.world, even
     if ranks is not None and verdict.world != ranks:
         raise InputError(f"the graph's groups have {verdict.world} ranks", "--ranks")
     counted = f"{verdict.compared} values compared, {len(verdict.taken)} taken over from the ranks"

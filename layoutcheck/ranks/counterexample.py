@@ -23,7 +23,9 @@ SHOWN = ("LC1", "LC2", "LC4")
 
 @attrs.frozen
 class CounterExample:
-    """A run that goes wrong: `node` is the first value that differs from one device, `detail` how, on which rank and rows."""
+    """A run that goes wrong: `node` is the first value that differs from one device, `detail` how, on which
+    rank and rows.
+    """
 
     world: int
     tokens: int
@@ -107,7 +109,9 @@ def replay(
 
 
 def explain(analysis: Analysis, codes: Sequence[str], graphs: Sequence[Graph] | None = None) -> str | None:
-    """A line for a finding of these codes: its counter-example, that it is conservative, or None where the graph cannot be run."""
+    """A line for a finding of these codes: its counter-example, that it is conservative, or None where the
+    graph cannot be run.
+    """
     if not any(code.startswith(SHOWN) for code in codes) or missing(analysis.graph):
         return None
     try:

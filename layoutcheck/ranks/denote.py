@@ -1,9 +1,10 @@
 """What a layout stands for, on real values.
 
-Over a mesh axis of p ranks with values x_0 .. x_{p-1} a layout denotes one global tensor: x_0 where nothing is bound and all are equal,
-their sum where it is partial, and where a digit is bound, the tensor in which that digit stands in front of the digit that the
-ranks hold of the same domain. `share` cuts a global tensor so, `join` puts rank values together, `extents` gives the global shape.
-Rows of padding may hold anything: `valid` says which elements count.
+Over a mesh axis of p ranks with values x_0 .. x_{p-1} a layout denotes one global tensor: x_0 where nothing
+is bound and all are equal, their sum where it is partial, and where a digit is bound, the tensor in which
+that digit stands in front of the digit that the ranks hold of the same domain. `share` cuts a global tensor
+so, `join` puts rank values together, `extents` gives the global shape. Rows of padding may hold anything:
+`valid` says which elements count.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def number(size: Size, symbols: dict[str, int] | None = None) -> int:
 
 @attrs.frozen
 class Ranks:
-    """The ranks of a mesh: `sizes` per mesh axis, and values of symbols. Rank r has coordinate (r / stride) mod size on each."""
+    """The ranks of a mesh: `sizes` per mesh axis, and values of symbols. Rank r has coordinate (r / stride)
+    mod size on each.
+    """
 
     sizes: tuple[int, ...]
     symbols: dict[str, int] = attrs.field(factory=dict, hash=False)
@@ -79,7 +82,9 @@ class Ranks:
 
 @attrs.frozen
 class Digit:
-    """A digit of a global axis: its domain, stride and extent, and the mesh axis whose coordinate selects it (None: on every rank)."""
+    """A digit of a global axis: its domain, stride and extent, and the mesh axis whose coordinate selects it
+    (None: on every rank).
+    """
 
     domain: Domain
     stride: int
@@ -158,7 +163,8 @@ def _split(place: Placement) -> tuple[list[int], list[int | None]]:
 
 
 def share(whole: Tensor, of: Layout, ranks: Ranks, parts: Sequence[Tensor] | None = None) -> list[Tensor]:
-    """Each rank's value of a global tensor. `parts` are the summands over all partial mesh axes (one a combination of coordinates there).
+    """Each rank's value of a global tensor. `parts` are the summands over all partial mesh axes (one a
+    combination of coordinates there).
 
     Raises:
         Undenoted: the layout denotes no tensor, or one of another shape.
@@ -180,7 +186,9 @@ def share(whole: Tensor, of: Layout, ranks: Ranks, parts: Sequence[Tensor] | Non
 
 
 def close(a: Tensor, b: Tensor, where: Tensor | None = None) -> bool:
-    """Whether two tensors are equal, floats up to rounding (1e-9 of their size); `where` masks the elements that count."""
+    """Whether two tensors are equal, floats up to rounding (1e-9 of their size); `where` masks the elements
+    that count.
+    """
     if a.shape != b.shape:
         return False
     if where is not None:
@@ -193,7 +201,8 @@ def close(a: Tensor, b: Tensor, where: Tensor | None = None) -> bool:
 
 
 def join(values: Sequence[Tensor], of: Layout, ranks: Ranks, *, padding: bool = False) -> Tensor:
-    """The tensor that rank values denote under a layout. Elements of padding need not agree between ranks unless `padding`.
+    """The tensor that rank values denote under a layout. Elements of padding need not agree between ranks
+    unless `padding`.
 
     Raises:
         Undenoted: the values have another shape, or ranks that should be equal are not.
@@ -322,9 +331,11 @@ def summands(whole: Tensor, n: int, generator: torch.Generator) -> list[Tensor]:
 
 
 def relaid(whole: Tensor, source: Layout, target: Layout, ranks: Ranks) -> Tensor | None:
-    """The tensor that `target` denotes, with the elements of the one that `source` denotes, matched by their indices in domains.
+    """The tensor that `target` denotes, with the elements of the one that `source` denotes, matched by their
+    indices in domains.
 
-    Rows of padding that the source lacks are zeros. None where the indices do not name every element once (a domain on two axes).
+    Rows of padding that the source lacks are zeros. None where the indices do not name every element once
+    (a domain on two axes).
     """
     a, b = placement(source, ranks), placement(target, ranks)
     domains = {d.domain for axis in (*a.axes, *b.axes) for d in axis if d.extent > 1}
@@ -363,7 +374,9 @@ def _root(domain: Domain) -> Domain:
 
 
 def wrong_rows(values: Sequence[Tensor], of: Layout, whole: Tensor, ranks: Ranks) -> str:
-    """The first rank, and its rows, that hold something else than their share of a tensor, as text; empty for pending sums."""
+    """The first rank, and its rows, that hold something else than their share of a tensor, as text; empty for
+    pending sums.
+    """
     if of.partial:
         return ""
     try:

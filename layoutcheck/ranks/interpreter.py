@@ -1,7 +1,8 @@
 """Runs graphs on p ranks in lockstep, in one process.
 
-Every rank is a coroutine over its graph's nodes; it stops where it communicates and goes on once all ranks of the group have come to the same exchange. Graphs of
-two ranks need not be isomorphic (one pads, the other does not).
+Every rank is a coroutine over its graph's nodes; it stops where it communicates and goes on once all ranks
+of the group have come to the same exchange. Graphs of two ranks need not be isomorphic (one pads, the other
+does not).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ Watch = Callable[[int, Node, Any], None]
 
 
 class RankError(RuntimeError):
-    """A rank cannot go on: shapes do not fit, an op has no definition, or ranks wait for each other. `node` is where."""
+    """A rank cannot go on: shapes do not fit, an op has no definition, or ranks wait for each other. `node` is
+    where.
+    """
 
     def __init__(self, message: str, node: str = "", rank: int | None = None) -> None:
         super().__init__(message)
@@ -120,12 +123,14 @@ def run(
 
     Args:
         inputs: per rank, values of placeholders and constants by node name.
-        members: `members(rank, group)` are the ranks of a group that a call names (a list of ranks or a name), in order.
+        members: `members(rank, group)` are the ranks of a group that a call names (a list of ranks or a
+            name), in order.
         symbols: values of symbolic sizes.
         watch: called with each rank, node and result.
 
     Raises:
-        RankError: shapes do not fit, an op has no definition, or an exchange is not met by all ranks of its group.
+        RankError: shapes do not fit, an op has no definition, or an exchange is not met by all ranks of its
+            group.
     """
     with torch.no_grad():
         return _lockstep(
@@ -175,7 +180,9 @@ def _meet(waiting: Mapping[int, tuple[Exchange, list[int]]]) -> dict[int, Any]:
 
 
 def named_groups(graphs: Sequence[Graph]) -> Members:
-    """Groups as the graphs themselves give them: rank lists in calls, names in `config["groups"]`; one unknown name stands for all ranks."""
+    """Groups as the graphs themselves give them: rank lists in calls, names in `config["groups"]`; one unknown
+    name stands for all ranks.
+    """
 
     def members(rank: int, group: Any) -> Sequence[int]:
         if isinstance(group, (list, tuple)):

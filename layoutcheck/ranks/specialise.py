@@ -1,8 +1,9 @@
 """The graphs of all ranks from the graph of one.
 
-An export holds the literals of its own rank: the start of its share of the tokens, of its rows of a vocabulary, its number in a
-group. Which literals these are is read from the types: a slice whose result is bound to a group starts at the rank's share, and comparisons that mask ids for a
-lookup in a sharded table hold the table's first and last row.
+An export holds the literals of its own rank: the start of its share of the tokens, of its rows of a
+vocabulary, its number in a group. Which literals these are is read from the types: a slice whose result is
+bound to a group starts at the rank's share, and comparisons that mask ids for a lookup in a sharded table
+hold the table's first and last row.
 """
 
 from __future__ import annotations
@@ -36,9 +37,39 @@ def all_ranks(analysis: Analysis, ranks: Ranks) -> list[Graph]:
         if r == own:
             out.append(analysis.graph)
             continue
-        nodes = [changed.get(n.name, n) for n in analysis.graph.nodes]
+        nodes: list[Node] = []
+        for n in analysis.graph.nodes:
+            nodes.extend(_completed(changed.get(n.name, n), analysis, ranks))
         out.append(attrs.evolve(analysis.graph, nodes=nodes, rank=r))
     return out
+
+
+def _completed(node: Node, analysis: Analysis, ranks: Ranks) -> list[Node]:
+    """A share that lacks rows (the last ranks' of a ceil split) gets them as padding, as those ranks' own
+    exports have it.
+    """
+    p = analysis.program
+    call = p.node_call.get(node.name)
+    if call is None or node is p.nodes[call] or p.kind[call] != CALL:
+        return [node]
+    rule = p.instances[p.op[call]].rule
+    source = analysis.solution.typing.types[p.inputs[call][0]] if p.inputs[call] else None
+    if rule is None or rule.code != "slice" or not isinstance(source, Layout):
+        return [node]
+    bound = rule.bind(node.args, node.kwargs)
+    dim, start, end = bound["dim"], bound["start"], bound["end"]
+    if not all(isinstance(x, int) for x in (dim, start, end)):
+        return [node]
+    total = number(source.shape[dim], ranks.symbols)
+    short = (end - start) - max(0, min(end, total) - min(start, total))
+    if short <= 0:
+        return [node]
+    part = attrs.evolve(node, name=f"{node.name}_short")
+    pad = (*[0, 0] * (source.rank - 1 - dim % source.rank), 0, short)
+    full = attrs.evolve(
+        node, target="aten.constant_pad_nd.default", args=(Ref(part.name), pad, 0.0), kwargs={}
+    )
+    return [part, full]
 
 
 def _edits(analysis: Analysis, ranks: Ranks, rank: int) -> dict[str, Node]:
@@ -124,10 +155,11 @@ def _vocabulary(analysis: Analysis, k: int, ranks: Ranks, rank: int, out: dict[s
         seen.add(call)
         rule = p.instances[p.op[call]].rule
         node = out.get(p.nodes[call].name, p.nodes[call])
-        if rule is not None and rule.kind == "elementwise" and len(node.args) > 1:
-            literal = node.args[1]
+        if rule is not None and rule.kind == "elementwise" and len(rule.params) > 1:
+            name = rule.params[1].name
+            literal = rule.bind(node.args, node.kwargs).get(name)
             if isinstance(literal, int) and not isinstance(literal, bool) and literal in shifts:
-                out[node.name] = attrs.evolve(node, args=(node.args[0], shifts[literal], *node.args[2:]))
+                out[node.name] = _replaced(node, rule, name, shifts[literal])
         todo.extend(p.inputs[call])
 
 

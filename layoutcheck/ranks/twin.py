@@ -1,7 +1,8 @@
 """The same program on one device: conversions are identities, sizes are those of the whole.
 
-Values are computed from the wholes of their operands. Where the op on wholes says nothing of what a rank does (pieces of a feature shard, which each rank packs by
-itself; rows grouped by expert; masks whose limits are the rank's own), the value is taken over from the ranks if their layout denotes one.
+Values are computed from the wholes of their operands. Where the op on wholes says nothing of what a rank
+does (pieces of a feature shard, which each rank packs by itself; rows grouped by expert; masks whose limits
+are the rank's own), the value is taken over from the ranks if their layout denotes one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ SIZED = frozenset(("view", "flatten", "unflatten"))
 
 @attrs.define
 class Twin:
-    """Wholes by value number; `taken` counts values that were taken over from the ranks, `first` is the first difference."""
+    """Wholes by value number; `taken` counts values that were taken over from the ranks, `first` is the first
+    difference.
+    """
 
     wholes: dict[int, Any]
     taken: list[str]
@@ -118,7 +121,9 @@ class TwinRunner:
                 return
 
     def _boundary(self, node: Node, slot: int, of: Layout) -> Layout | None:
-        """The layout that an output must have: the declared one, else its own, complete. Raises InputError where the declared one does not fit."""
+        """The layout that an output must have: the declared one, else its own, complete. Raises InputError
+        where the declared one does not fit.
+        """
         metas = node.meta if isinstance(node.meta, tuple) else (node.meta,)
         text = getattr(metas[slot], "layout", None) if slot < len(metas) else None
         if text is None:
@@ -240,7 +245,9 @@ class TwinRunner:
             return None
 
     def _converted(self, whole: Tensor, source: Any, of: Any, shape: tuple[int, ...]) -> list[Any] | None:
-        """The same value in another layout; where axes were taken apart for a collective, elements are matched by their indices."""
+        """The same value in another layout; where axes were taken apart for a collective, elements are matched
+        by their indices.
+        """
         if len(shape) == whole.dim() and sum(n != m for n, m in zip(shape, whole.shape)) <= 1:
             return [_fitted(whole, shape)]
         moved = relaid(whole, source, of, self.ranks)
@@ -249,22 +256,18 @@ class TwinRunner:
     def _own_literals(self, k: int) -> bool:
         """Whether the ranks' graphs have different literals here."""
         name = self.analysis.program.nodes[k].name
-        mine = [nodes.get(name) for nodes in self.nodes]
-        return (
-            any(n is None or n.args != mine[0].args for n in mine[1:] if mine[0] is not None)
-            or mine[0] is None
-        )
+        first, *others = [nodes.get(name) for nodes in self.nodes]
+        if first is None:
+            return True
+        return any(n is None or (n.args, n.kwargs) != (first.args, first.kwargs) for n in others)
 
     def _run(self, k: int, wholes: list[Any]) -> list[Any] | None:
         p = self.analysis.program
         node = p.nodes[k]
         names = [r for r in node.refs()]
         holes = dict(zip(names, wholes))
-        args, kwargs = _args(
-            node,
-            {n: w.clone() if isinstance(w, torch.Tensor) else w for n, w in holes.items()},
-            self.ranks.symbols,
-        )
+        # Not copies: what an op writes into its operand must be seen by later readers of it and of its views.
+        args, kwargs = _args(node, holes, self.ranks.symbols)
         result = run_call(node.target, [{"args": args, "kwargs": kwargs}], lambda r, g: [0])[0]
         return list(result) if isinstance(result, (tuple, list)) else [result]
 

@@ -26,7 +26,8 @@ MAX_ELEMENTS = 1 << 27
 
 @attrs.frozen
 class Verdict:
-    """Whether the ranks agree with one device: `first` is the first value that differs and how, `error` what did not run.
+    """Whether the ranks agree with one device: `first` is the first value that differs and how, `error` what
+    did not run.
 
     `compared` values were computed on one device and compared; `taken` were taken over from the ranks.
     """
@@ -69,7 +70,9 @@ def symbols_of(analysis: Analysis, tokens: int) -> dict[str, int]:
 
 
 def members_of(analysis: Analysis, ranks: Ranks) -> Members:
-    """Groups by the mesh: a list that holds the rank is itself, any other stands for the group of its kind that the rank is in."""
+    """Groups by the mesh: a list that holds the rank is itself, any other stands for the group of its kind
+    that the rank is in.
+    """
     mesh = analysis.mesh
 
     def members(rank: int, group: Any) -> Sequence[int]:
@@ -87,7 +90,8 @@ def members_of(analysis: Analysis, ranks: Ranks) -> Members:
 
 
 def draw(analysis: Analysis, ranks: Ranks, seed: int) -> dict[int, torch.Tensor]:
-    """A random whole for every input: floats around 1 / sqrt(last axis), positions and ids below what they point into.
+    """A random whole for every input: floats around 1 / sqrt(last axis), positions and ids below what they
+    point into.
 
     Raises:
         InputError: an input is too large, or its layout denotes nothing.
@@ -111,7 +115,11 @@ def draw(analysis: Analysis, ranks: Ranks, seed: int) -> dict[int, torch.Tensor]
             raise InputError(f"the input denotes no tensor: {error}", p.nodes[k].name) from None
         if _product(shape) > MAX_ELEMENTS:
             raise InputError(f"an input of {list(shape)} elements is too large to run", p.nodes[k].name)
-        if of.dtype in FLOATS:
+        spec = analysis.graph.inputs.get(p.nodes[k].name)
+        if not shape and (p.nodes[k].op == "get_attr" or (spec is not None and spec.kind != "user_input")):
+            # exports do not hold a lifted constant's value; where one is written or looked up, it is a 0
+            out[value] = torch.zeros((), dtype=torch.float64 if of.dtype in FLOATS else torch.int64)
+        elif of.dtype in FLOATS:
             scale = max(shape[-1], 1) ** -0.5 if len(shape) > 1 else 1.0
             out[value] = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
         elif of.dtype == "bool":
@@ -234,7 +242,12 @@ def compare(
     twin = TwinRunner(analysis, ranks, dict(wholes), held, names).walk()
     first = twin.first or ((where, error) if error is not None else None) or _buffers(analysis, ranks, given)
     return Verdict(
-        ranks.world, twin.compared, tuple(twin.taken), first, error if twin.first is None else None
+        ranks.world,
+        twin.compared,
+        tuple(twin.taken),
+        first,
+        error if twin.first is None else None,
+        twin.place,
     )
 
 

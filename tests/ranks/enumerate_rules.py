@@ -1,10 +1,13 @@
 """Every rule against real values: operand states x result states, p in {1, 2, 3, 4}, token counts around p.
 
-A `Sample` is one call of an op with tensors written as axes of labels (`t (h d)`), where `t`, `s` and `q` are token domains and all other labels features. The
-engine is asked what the result is for each combination of operand states; the op is run on every rank, and on one device for what should come out.
+A `Sample` is one call of an op with tensors written as axes of labels (`t (h d)`), where `t`, `s` and `q`
+are token domains and all other labels features. The engine is asked what the result is for each combination
+of operand states; the op is run on every rank, and on one device for what should come out.
 
-* incorrect: the engine says nothing is wrong, and the rank values do not denote the right tensor under the claimed layout (or do not run);
-* missing: the engine refuses, and some result state (Full, cut along an axis, Partial) would have denoted the right tensor in every trial.
+* incorrect: the engine says nothing is wrong, and the rank values do not denote the right tensor under the
+  claimed layout (or do not run);
+* missing: the engine refuses, and some result state (Full, cut along an axis, Partial) would have denoted
+  the right tensor in every trial.
 """
 
 from __future__ import annotations
@@ -54,8 +57,9 @@ def token_counts(p: int) -> list[int]:
 class X:
     """A tensor operand: its axes as labels, and what its values are.
 
-    kind: `f` eighths (exact under sums and products), `p` positive ones, `i` small integers, `b` truth values, `c` int8 codes, `@n` positions below the extent
-    of label n (or a number), `rows` distinct random floats, `u` permutations (distinct positions below the axis' size).
+    kind: `f` eighths (exact under sums and products), `p` positive ones, `i` small integers, `b` truth
+    values, `c` int8 codes, `@n` positions below the extent of label n (or a number), `rows` distinct random
+    floats, `u` permutations (distinct positions below the axis' size).
     """
 
     axes: str
@@ -113,7 +117,9 @@ class Env:
 
 @dataclass(frozen=True)
 class Sample:
-    """A call. `expected` computes what should come out on one device, where that is not the op on the whole operands."""
+    """A call. `expected` computes what should come out on one device, where that is not the op on the whole
+    operands.
+    """
 
     target: str
     args: dict[str, Any]
@@ -121,14 +127,17 @@ class Sample:
     only: Callable[[int, int], bool] | None = None
     note: str = ""
     codes: int = 0
-    """Outputs 0 .. codes - 1 are codes, scale (and offset): compared as the number that they stand for, up to the step of the coarser scale, since a
-    share's scale is finer than the whole's."""
+    """Outputs 0 .. codes - 1 are codes, scale (and offset): compared as the number that they stand for, up to
+    the step of the coarser scale, since a share's scale is finer than the whole's.
+    """
     conversion: bool = False
     """The value stays, its layout changes: elements are compared by their indices in the operand's domains."""
     shape_of: str = ""
     """An operand that only gives its shape: it must be cut as the first operand is."""
     packed: bool = False
-    """Feature shards keep their order only up to how each rank packs its own part (q, k and v in one weight): no claim on those."""
+    """Feature shards keep their order only up to how each rank packs its own part (q, k and v in one weight):
+    no claim on those.
+    """
     fragile: bool = False
     """The kernel crashes on shapes that do not fit: run only what is not refused."""
 
@@ -494,7 +503,9 @@ def _claims(
 
 
 def unclaimed(of: Layout, ranks: Ranks) -> str | None:
-    """Why a layout claims nothing of the op on whole operands: it is Mixed, has a factor on no axis, or names other rows; None if it does."""
+    """Why a layout claims nothing of the op on whole operands: it is Mixed, has a factor on no axis, or names
+    other rows; None if it does.
+    """
     if any(of.is_mixed(m) for m in range(len(ranks.sizes))):
         return "mixed"
     if any(f.domain.kind not in ("token", "feature", "pad", "any", "iota") for axis in of.axes for f in axis):
@@ -506,7 +517,9 @@ def unclaimed(of: Layout, ranks: Ranks) -> str | None:
 
 
 def _incomplete(place: Placement) -> bool:
-    """Whether a feature's digits are not all there: torch gathers along dimension 0 and moves the pieces to their axis later."""
+    """Whether a feature's digits are not all there: torch gathers along dimension 0 and moves the pieces to
+    their axis later.
+    """
     held: dict[Any, int] = {}
     for axis in place.axes:
         for d in axis:

@@ -1,7 +1,8 @@
 """Random programs with conversions, built for all ranks at once beside what they compute on one device.
 
-A program is drawn from a tape of numbers, so that hypothesis can shrink it. Its author knows which state each value has; with `faults` some steps ignore that. The checker is not told:
-what it calls clean must run equal to the single device.
+A program is drawn from a tape of numbers, so that hypothesis can shrink it. Its author knows which state
+each value has; with `faults` some steps ignore that. The checker is not told: what it calls clean must run
+equal to the single device.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Tensor = torch.Tensor
 
 @dataclass
 class Value:
-    """A value of the program: its node, its state as the author means it (`F`, `L`, `P`), its rows, and the whole on one device."""
+    """A value of the program: its node, its state as the author means it (`F`, `L`, `P`), its rows, and the
+    whole on one device.
+    """
 
     name: str
     state: str
@@ -138,10 +141,18 @@ class Program:
 
     def step(self) -> None:
         """One random step."""
-        steps = (
-            self.unary, self.norm, self.linear, self.biased, self.mlp, self.sum, self.product, self.cut, self.gather, self.reduce,
-            self.scatter, self.softmax, self.scan, self.heads, self.attention, self.scale, self.mlp, self.reduce, self.gather, self.scatter,
-        )  # fmt: skip
+        layers = (self.unary, self.norm, self.linear, self.biased, self.mlp, self.mlp, self.sum, self.product)
+        others = (self.softmax, self.scan, self.heads, self.attention, self.scale)
+        conversions = (
+            self.cut,
+            self.gather,
+            self.gather,
+            self.reduce,
+            self.reduce,
+            self.scatter,
+            self.scatter,
+        )
+        steps = (*layers, *others, *conversions)
         steps[self.tape.take(len(steps))]()
 
     def _nonlinear(self, sin: str) -> Value | None:
@@ -418,7 +429,8 @@ def judged(graph: Graph) -> tuple[list[str], list[Any]]:
 def issues_of(graphs: Sequence[Graph]) -> list[str]:
     """What is wrong in any rank's graph, and where ranks disagree on a type.
 
-    A slice at a constant looks like a share from one rank, and from that one only, so one rank's graph does not tell all.
+    A slice at a constant looks like a share from one rank, and from that one only, so one rank's graph does
+    not tell all.
     """
     found = [judged(graph) for graph in graphs]
     issues = dict.fromkeys(issue for more, _ in found for issue in more)

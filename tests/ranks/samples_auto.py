@@ -13,7 +13,24 @@ from layoutcheck.rules.types import Rule
 from .enumerate_rules import Sample, X
 
 INTEGERS = frozenset(
-    ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__", "__ixor__", "gcd", "lcm"]
+    [
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "bitwise_not",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+        "__and__",
+        "__or__",
+        "__xor__",
+        "__lshift__",
+        "__rshift__",
+        "__iand__",
+        "__ior__",
+        "__ixor__",
+        "gcd",
+        "lcm",
+    ]
 )
 SHIFTS = frozenset(["bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__"])
 POSITIVE = frozenset(["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "logit", "xlogy", "pow", "acosh"])

@@ -1,7 +1,8 @@
 """Attention over paged caches: dense, latent (absorbed, DeepSeek-V2 section 2.1) and latent with chosen keys.
 
-A cache is [blocks, rows, ..]; slot s is row s % rows of block s // rows. Sequence i has the query rows query_start_loc[i] ..
-query_start_loc[i + 1] and seq_lens[i] keys, the last of which are those of its own queries; a query sees the keys up to its own.
+A cache is [blocks, rows, ..]; slot s is row s % rows of block s // rows. Sequence i has the query rows
+query_start_loc[i] .. query_start_loc[i + 1] and seq_lens[i] keys, the last of which are those of its own
+queries; a query sees the keys up to its own.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ def sequences(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, first: int, scale: float, chosen: Tensor | None = None) -> Tensor:
-    """Softmax attention of q [n, h, d] on k [m, h, d], v [m, h, e]; query i stands at position first + i and sees the keys up to there,
-    and of those only chosen[i] where given (positions; negative ones are none)."""
+    """Softmax attention of q [n, h, d] on k [m, h, d], v [m, h, e]; query i stands at position first + i and
+    sees the keys up to there, and of those only chosen[i] where given (positions; negative ones are none).
+    """
     scores = torch.einsum("nhd,mhd->hnm", q, k) * scale
     position = torch.arange(q.shape[0]) + first
     mask = torch.arange(k.shape[0])[None] <= position[:, None]
@@ -132,8 +134,9 @@ def latent_attention(
     *,
     is_decode_values: Any = None,
 ) -> Tensor:
-    """Absorbed latent attention: q [t, h, u + r], latent keys [.., l + r], W_UK_T [h, u, l], W_UV [h, l, v]; keys by position in the
-    sequence where top-k indices are given."""
+    """Absorbed latent attention: q [t, h, u + r], latent keys [.., l + r], W_UK_T [h, u, l], W_UV [h, l, v];
+    keys by position in the sequence where top-k indices are given.
+    """
     u, rank = W_UK_T.shape[1], W_UK_T.shape[2]
     absorbed = torch.cat([torch.einsum("thu,hul->thl", q[..., :u], W_UK_T), q[..., u:]], -1)
     out = q.new_zeros(*q.shape[:2], rank)
@@ -155,7 +158,9 @@ def sparse_attn_sharedkv(
     head_dim: int,
     kv_dependency: Any = None,
 ) -> Tensor:
-    """Multi-query attention q [b, t, h, d] on chosen rows of kv [b, n, d], with a sink in the softmax's denominator."""
+    """Multi-query attention q [b, t, h, d] on chosen rows of kv [b, n, d], with a sink in the softmax's
+    denominator.
+    """
     rows = torch.arange(q.shape[0])[:, None, None]
     k = kv[rows, topk_indices.clamp(min=0)]
     scores = torch.einsum("bthd,btkd->bthk", q, k) * softmax_scale

@@ -1,6 +1,7 @@
 """The lightning indexer (DeepSeek-V3.2): which keys a query attends to.
 
-score(t, s) = sum over heads h of w(t, h) relu(q(t, h) . k(s)); the best `topk_limit` positions up to the query's own.
+score(t, s) = sum over heads h of w(t, h) relu(q(t, h) . k(s)); the best `topk_limit` positions up to the
+query's own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def dsa_indexer(
     *,
     is_decode_values: Any = None,
 ) -> Tensor:
-    """Writes the keys of its tokens, scores every query against its sequence's keys, gives positions [.., t, topk_limit]."""
+    """Writes the keys of its tokens, scores every query against its sequence's keys, gives positions [.., t,
+    topk_limit].
+    """
     h = hidden_states.reshape(-1, hidden_states.shape[-1])
     latent = qa_normed.reshape(-1, qa_normed.shape[-1])
     c, s = cos.reshape(-1, cos.shape[-1]), sin.reshape(-1, sin.shape[-1])

@@ -1,7 +1,8 @@
 """Linears on codes: y = ((x - ox) sx) ((w - ow) sw) + b.
 
-The accumulator is a sum of products of codes; scales and offsets are applied as they are defined, so that a shard of the summed axis
-gives its own part. Four-bit weights are packed in pairs along the summed axis: row i holds the codes of 2i (low) and 2i + 1 (high).
+The accumulator is a sum of products of codes; scales and offsets are applied as they are defined, so that a
+shard of the summed axis gives its own part. Four-bit weights are packed in pairs along the summed axis: row
+i holds the codes of 2i (low) and 2i + 1 (high).
 """
 
 from __future__ import annotations

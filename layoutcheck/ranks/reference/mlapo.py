@@ -1,7 +1,7 @@
 """The preparation of multi-head latent attention (DeepSeek-V2, section 2.1) as one op.
 
-q latent = rms(h Wqa^T); query = latent Wqb^T by head, its last channels turned; kv = h Wkva^T; latent key = rms of its first l channels, rotary key
-= its last r channels turned. Weights are [out, in].
+q latent = rms(h Wqa^T); query = latent Wqb^T by head, its last channels turned; kv = h Wkva^T; latent key =
+rms of its first l channels, rotary key = its last r channels turned. Weights are [out, in].
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def mlapo_quant(
     def weight(w: Tensor, scale: Any, offset: Any) -> Tensor:
         return real(w.T, scale, offset).T
 
-    return mlapo(
+    outputs: tuple[Tensor, ...] = mlapo(
         hidden_states,
         cos,
         sin,
@@ -93,3 +93,4 @@ def mlapo_quant(
         kv_lora_rank,
         q_lora_rank,
     )
+    return outputs

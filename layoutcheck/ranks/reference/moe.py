@@ -1,7 +1,7 @@
 """Routing, dispatch, experts and combine.
 
-dispatch: a row per (token, choice), grouped by expert, tokens in order inside a group; combine undoes that order. Grouped matmuls take lists of rows and of
-weights, one pair an expert, and give the concatenation.
+dispatch: a row per (token, choice), grouped by expert, tokens in order inside a group; combine undoes that
+order. Grouped matmuls take lists of rows and of weights, one pair an expert, and give the concatenation.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from layoutcheck.ranks.reference.registry import Exchange, reference
 @reference("tensor_cast.moe_gating_top_k_softmax")
 def gate_softmax(x: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """The best experts by softmax over all."""
-    values, ids = torch.softmax(x, -1).topk(top_k, -1)
-    return values, ids
+    best: tuple[Tensor, Tensor] = torch.softmax(x, -1).topk(top_k, -1)
+    return best
 
 
 @reference("tensor_cast.moe_gating_top_k_sigmoid")
@@ -85,6 +85,11 @@ def unpermute(x: Tensor, topk_indices: Tensor) -> Tensor:
     rows = torch.empty_like(x)
     rows[by_expert(topk_indices)] = x
     return rows.view(*topk_indices.shape, x.shape[-1])
+
+
+def _product(rows: Tensor, weight: Tensor, bias: Any, e: int) -> Tensor:
+    y = rows @ weight
+    return y if bias is None or bias[e] is None else y + bias[e]
 
 
 def _each(x: Any, i: int) -> Any:
@@ -242,7 +247,9 @@ def dispatch_ffn_combine(
     rank: int,
     rank_group: Sequence[int],
 ) -> Generator[Exchange, Any, Any]:
-    """The mean over the choices of each row's experts: W2 (silu(gate) up) with [gate, up] = x W1. Expert e lives on rank e // (experts a rank)."""
+    """The mean over the choices of each row's experts: W2 (silu(gate) up) with [gate, up] = x W1. Expert e
+    lives on rank e // (experts a rank).
+    """
     weights1, weights2 = (
         list(w.unbind(0)) if isinstance(w, torch.Tensor) else list(w) for w in (gmm1_w, gmm2_w)
     )
@@ -258,12 +265,8 @@ def dispatch_ffn_combine(
     out = got.new_zeros(got.shape[0], weights2[0].shape[-1])
     for e in range(mine):
         at = which == first + e
-        y = grouped(
-            [got[at]], lambda r, i, e=e: r @ weights1[e], None if gmm1_bias is None else [gmm1_bias[e]]
-        )
-        out[at] = grouped(
-            [_halved(y)], lambda r, i, e=e: r @ weights2[e], None if gmm2_bias is None else [gmm2_bias[e]]
-        )
+        y = _halved(_product(got[at], weights1[e], gmm1_bias, e))
+        out[at] = _product(y, weights2[e], gmm2_bias, e)
     home = yield Exchange("all_to_all", out, rank_group, 0, back)
     return unpermute(home, expert_indices).mean(-2).view(*x.shape[:-1], home.shape[-1])
 

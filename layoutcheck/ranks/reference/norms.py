@@ -1,6 +1,7 @@
 """Norms over the last axis, with a residual before and a quantisation behind.
 
-rms: x / sqrt(mean(x^2) + eps) weight (Zhang and Sennrich 2019); layer: (x - mean) / sqrt(var + eps) weight + bias (Ba et al. 2016).
+rms: x / sqrt(mean(x^2) + eps) weight (Zhang and Sennrich 2019); layer: (x - mean) / sqrt(var + eps) weight
++ bias (Ba et al. 2016).
 """
 
 from __future__ import annotations

@@ -125,30 +125,24 @@ def sym_min(a: Any, b: Any) -> Any:
 
 
 @reference("torch.sym_sum")
-def sym_sum(args: Sequence[Any]) -> Any:
-    """A sum of sizes."""
-    return sum(args)
+def sym_sum(*args: Any) -> Any:
+    """A sum of sizes, given as a list or one by one."""
+    return sum(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else sum(args)
 
 
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "floordiv",
-    "mod",
-    "neg",
-    "truediv",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "pow",
-    "and_",
-    "or_",
-    "getitem",
-):
-    reference(f"operator.{_name}")(getattr(operator, _name))
+def _plain(function: Any) -> Any:
+    """A builtin under whatever names an export gives its arguments."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, *kwargs.values())
+
+    return run
+
+
+_OPERATORS = "add sub mul floordiv mod neg pos abs truediv eq ne lt le gt ge pow and_ or_ xor lshift rshift not_ index getitem"
+for _name in _OPERATORS.split():
+    reference(f"operator.{_name}")(_plain(getattr(operator, _name)))
 for _name in ("ceil", "floor", "trunc"):
-    reference(f"math.{_name}")(getattr(math, _name))
+    reference(f"math.{_name}")(_plain(getattr(math, _name)))
+for _name in ("not", "float", "int", "sqrt", "ite"):
+    reference(f"torch.sym_{_name}")(_plain(getattr(torch, f"sym_{_name}")))

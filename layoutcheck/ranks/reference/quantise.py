@@ -1,8 +1,8 @@
 """Quantisation: codes, scale and offset.
 
 symmetric: s = max|x| / 127, q = round(x / s); asymmetric: s = (max - min) / 255, q = round(x / s) + o with
-o = -128 - round(min / s); mxfp4: blocks of the last axis share a power of two, elements are E2M1 (OCP MX 1.0). `dims` are the axes over which
-one scale is taken; empty: over everything.
+o = -128 - round(min / s); mxfp4: blocks of the last axis share a power of two, elements are E2M1 (OCP MX
+1.0). `dims` are the axes over which one scale is taken; empty: over everything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The table of reference implementations and how an op's target finds one.
 
-A reference is a Python function whose parameters have the names and the order of the op's schema. One that communicates is a
-generator: it yields an `Exchange` and is sent the result. Values are computed in float64 whatever the graph's dtype is, so that a
-difference is never rounding; integers stay integers.
+A reference is a Python function whose parameters have the names and the order of the op's schema. One that
+communicates is a generator: it yields an `Exchange` and is sent the result. Values are computed in float64
+whatever the graph's dtype is, so that a difference is never rounding; integers stay integers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Group = Any
 class Exchange:
     """One rank's part in a collective.
 
-    `kind` is `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `broadcast`; `group` a list of ranks or a group's name;
-    `dim` the axis of a gather or scatter; `splits` the rows sent to each rank of the group (None: equal shares).
+    `kind` is `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `broadcast`; `group` a list of
+    ranks or a group's name; `dim` the axis of a gather or scatter; `splits` the rows sent to each rank of
+    the group (None: equal shares).
     """
 
     kind: str
@@ -106,11 +107,14 @@ def _adapted(op: Any) -> Callable[..., Any]:
     """A torch op without arguments that only place values (devices, strides), and in float64 by default."""
     arguments = op._schema.arguments
     names = [a.name for a in arguments]
+    empty = "empty" in op._schema.name
+    placed = [a.name for a in arguments if a.name == "device" and not a.has_default_value()]
     makes = "dtype" in names and not any("Tensor" in str(a.type) for a in arguments)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(names, args)), **kwargs}
         kept = {k: v for k, v in given.items() if k not in _DROPPED}
+        kept.update(dict.fromkeys(placed, "cpu"))
         if makes and kept.get("dtype") is None and op._schema.name not in ("aten::arange", "aten::randperm"):
             kept["dtype"] = torch.float64
         ordered = []
@@ -118,7 +122,9 @@ def _adapted(op: Any) -> Callable[..., Any]:
             if argument.kwarg_only or argument.name not in kept:
                 break
             ordered.append(kept.pop(argument.name))
-        return op(*ordered, **kept)
+        made = op(*ordered, **kept)
+        # what is in fresh memory nobody may read; zeros make runs repeatable
+        return made.zero_() if empty else made
 
     return run
 

@@ -60,7 +60,9 @@ def apply_rope_inplace(
 def fused_rope(
     query: Tensor, key: Tensor, cos_sin: Tensor, rotary_dim: int, is_neox_style: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Query [t, h, d] and key [t, g, e] turned in their first rotary_dim channels; cos_sin [t, rotary_dim] holds cos, then sin."""
+    """Query [t, h, d] and key [t, g, e] turned in their first rotary_dim channels; cos_sin [t, rotary_dim]
+    holds cos, then sin.
+    """
     cos, sin = cos_sin.chunk(2, -1)
     cos, sin = torch.cat([cos, cos], -1).unsqueeze(1), torch.cat([sin, sin], -1).unsqueeze(1)
 
