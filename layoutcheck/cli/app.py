@@ -13,6 +13,7 @@ from layoutcheck.cli.expand import expand_command
 from layoutcheck.cli.fold import fold_command
 from layoutcheck.cli.memory_cmd import memory_command
 from layoutcheck.cli.options import program_options
+from layoutcheck.cli.sweep_cmd import sweep_command
 from layoutcheck.cli.verify import replay_command, verify_command
 
 GRAPHS = click.argument("graphs", nargs=-1, required=True, metavar="GRAPH...")
@@ -119,6 +120,7 @@ def convert(graph: str, output: str) -> int:
 
 app.add_command(memory_command)
 app.add_command(cost_command)
+app.add_command(sweep_command)
 app.add_command(verify_command)
 app.add_command(replay_command)
 for _command in (expand_command, fold_command, diff_command):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.models.config import ModelConfig
 from layoutcheck.models.step import Step
+
+if TYPE_CHECKING:
+    from layoutcheck.infer.analysis import Analysis
+
+_WEIGHTS = ("replicated", "tensor-parallel", "expert-parallel", "companions")
 
 
 def model_cost(
@@ -28,11 +34,17 @@ def model_cost(
         rules, kernels: folders of one's own.
         indexer_queries: see :func:`layoutcheck.cost.lift.lift`.
     """
-    from layoutcheck.cost.lift import lift
+    return lifted_step(
+        config, step, analysed_step(config, step, rules), kernels=kernels, indexer_queries=indexer_queries
+    )
+
+
+def analysed_step(config: ModelConfig, step: Step, rules: Sequence[str | Path] = ()) -> Analysis:
+    """A step's graph, typed."""
     from layoutcheck.infer.analysis import analyse
     from layoutcheck.models.decoder import build_decoder
 
-    analysis = analyse(
+    return analyse(
         build_decoder(config, step),
         groups={},
         rank=None,
@@ -45,10 +57,31 @@ def model_cost(
         trust={},
         others=[],
     )
+
+
+def lifted_step(
+    config: ModelConfig,
+    step: Step,
+    analysis: Analysis,
+    *,
+    kernels: Sequence[str | Path] = (),
+    indexer_queries: str = "auto",
+) -> GraphCost:
+    """The terms of a step's typed graph."""
+    from layoutcheck.cost.lift import lift
+
     cost = lift(analysis, kernels=kernels, indexer_queries=indexer_queries)
     notes = [f"written from the model's figures for {describe(step)}", *config.notes, *cost.notes]
     values = {n: v for n, v in cost.values.items() if n != "T"}
     return evolve(cost, values=values, source=config.name, notes=tuple(notes))
+
+
+def weight_bytes(analysis: Analysis) -> int:
+    """Bytes of all weights on the rank, scales included; caches and activations are not in it."""
+    from layoutcheck.memory.graph_ledger import graph_memory
+
+    sizes = graph_memory(analysis).ledger.by_category()
+    return sum(n for category, n in sizes.items() if category in _WEIGHTS)
 
 
 def describe(step: Step) -> str:

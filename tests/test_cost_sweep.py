@@ -1,0 +1,198 @@
+"""Sweeps: every point is what `cost` says, compiled or not, and what is written is all of it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layoutcheck.cli import main
+from layoutcheck.cost import sweep as sweeping
+from layoutcheck.cost.evaluate import time_graph
+from layoutcheck.cost.hardware import load_hardware
+from layoutcheck.cost.model_cost import model_cost
+from layoutcheck.cost.sweep import Grid, pareto, sweep
+from layoutcheck.cost.sweep_command import integers
+from layoutcheck.cost.time_formulas import TOTAL, compile_times
+from layoutcheck.errors import InputError
+from layoutcheck.models import load_model
+from layoutcheck.models.step import step_for
+
+CASES = [
+    ("glm-5.1", "ascend-a3", {"tp": 16, "contract": "dsa-cp-query-local", "quant": "int8"}),
+    ("deepseek-v3", "h200", {"tp": 8, "quant": "fp8"}),
+    ("qwen3-8b", "b200", {"tp": 4, "decode": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "hardware", "step"), CASES)
+def test_compiled_times_are_those_of_single_points(name: str, hardware: str, step: dict[str, Any]) -> None:
+    config = load_model(name)
+    cost, part = model_cost(config, step_for(config, **step)), load_hardware(hardware)
+    fixed = {n: v for n, v in cost.values.items() if n != "context"}
+    program = compile_times(cost, part, fixed)
+    assert program.inexact_ceilings == 0
+    random = np.random.default_rng(0)
+    tokens, context = random.integers(1, 100_000, 40), random.integers(0, 60_000, 40)
+    found = program(T=tokens, context=context)
+    for i, (t, c) in enumerate(zip(tokens.tolist(), context.tolist())):
+        report = time_graph(cost, part, {"T": t, "context": c})
+        roles = {r.name: r.us for r in report.rows("role")}
+        for role, us in {**roles, TOTAL: report.total_us}.items():
+            assert found[role][i] == pytest.approx(us, rel=1e-11)
+        exact = program.at(T=t, context=c)
+        assert float(exact[TOTAL]) == pytest.approx(found[TOTAL][i], rel=1e-12)
+
+
+def test_a_block_is_the_same_compiled_and_point_by_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_model("qwen3-8b")
+    grid = Grid(("h100", "ascend-a3"), tp=(1, 2), tokens=(1, 100, 4097), context=(0, 1000))
+    plain = list(sweep(config, grid).rows())
+    monkeypatch.setattr(sweeping, "COMPILE_FROM", 1)
+    compiled = list(sweep(config, grid).rows())
+    assert len(plain) == len(compiled) == grid.points
+    for a, b in zip(plain, compiled):
+        assert a.keys() == b.keys()
+        for name, value in a.items():
+            assert b[name] == (pytest.approx(value, rel=1e-11) if isinstance(value, float) else value)
+
+
+def test_weights_are_those_of_the_parameters() -> None:
+    """8.19 billion parameters of two bytes, a quarter a rank, but for the norms."""
+    config = load_model("qwen3-8b")
+    (row,) = sweep(config, Grid(("h100",), tp=(4,))).rows()
+    h, kv, q, inner = 4096, 1024, 4096, 12288
+    layer = h * (2 * q + 2 * kv + 3 * inner)
+    norms = 36 * (2 * h + 2 * 128) + h
+    tables = 2 * 40960 * 128  # of the rotary embedding
+    wanted = 2 * ((36 * layer + 2 * 151936 * h) // 4 + norms + tables)
+    assert row["weights_gib"] * 2**30 == pytest.approx(wanted, rel=1e-6)
+
+
+def test_combinations_that_do_not_fit_are_left_out_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["sweep", "qwen3-8b", "--hardware", "h100", "--tp", "4,5", "--tokens", "64"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:] == [
+        "1 points",
+        "weights_gib: a rank's weights, without caches and activations",
+        "left out: tp 5, dp 1: intermediate_size 12288 does not divide by tp 5",
+    ]
+
+
+def test_the_csv_holds_every_point_and_roles_add_up(tmp_path: Path) -> None:
+    out = tmp_path / "s.csv"
+    words = [
+        "--hardware",
+        "h100,a100",
+        "--tp",
+        "1,2",
+        "--tokens",
+        "64:256:64",
+        "--context",
+        "0,512",
+        "--csv",
+        str(out),
+    ]
+    assert main(["sweep", "qwen3-8b", *words]) == 0
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 4 * 2
+    for row in rows:
+        parts = sum(float(v) for n, v in row.items() if n.endswith("_ms"))
+        assert parts == pytest.approx(float(row["ms"]), rel=1e-9)
+        assert float(row["tokens_per_s"]) == pytest.approx(1e3 * float(row["tokens"]) / float(row["ms"]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=30),
+)
+def test_what_no_other_beats(points: list[tuple[int, int]]) -> None:
+    rows = [{"x": x, "y": y} for x, y in points]
+    front = pareto(rows, "x", "y")
+    for row in rows:
+        beaten = any(
+            o["x"] <= row["x"] and o["y"] <= row["y"] and (o["x"], o["y"]) != (row["x"], row["y"])
+            for o in rows
+        )
+        assert (row in front) == (not beaten)
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 50), st.integers(0, 300), st.integers(1, 40))
+def test_ranges_hold_their_ends(low: int, more: int, step: int) -> None:
+    assert integers(f"{low}:{low + more}:{step}", "--x") == tuple(range(low, low + more + 1, step))
+    assert integers(f"{low},{low}", "--x") == (low,)
+
+
+def test_ranges_by_factors() -> None:
+    assert integers("256:4096:x4,7", "--x") == (256, 1024, 4096, 7)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tokens", "a"], "--tokens: expected N, FROM:TO:STEP or FROM:TO:xFACTOR, got 'a'"),
+        (["--tokens", "5:1:1"], "--tokens: '5:1:1' is an empty or endless range"),
+        (["--tokens", "1:9:x1"], "--tokens: '1:9:x1' is an empty or endless range"),
+        (["--tokens", "0"], "--tokens: 0 is below 1"),
+        (["--tp", "5"], "intermediate_size 12288 does not divide by tp 5"),
+        (["--tokens", "1:999999999999:1"], "--tokens: '1:999999999999:1' has too many numbers"),
+        (["--tokens", "1:40000000:1", "--context", "1,2"], "80000000 points are more than 50000000"),
+        (["--hardware", ","], "--hardware: names nothing"),
+        (
+            ["--contract", "none"],
+            "no decoder can be written for 'none'; there are tensor-parallel, mc2-decode, sequence-parallel, "
+            "dsa-cp-prefill, dsa-cp-query-local, dsa-cp-entry-slice",
+        ),
+        (["--csv", "none/s.csv"], "--csv: cannot write none/s.csv: No such file or directory"),
+        (["--plot", "s.txt"], "--plot: a picture is one of .png, .svg, .pdf, not s.txt"),
+        (["--plot", "none/s.png"], "--plot: no such folder: none"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "qwen3-8b", "--hardware", "h100", *words]) == 2
+    assert capsys.readouterr() == ("", f"error: {message}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["time", "breakdown", "pareto"])
+def test_pictures_are_drawn_where_matplotlib_is(kind: str, tmp_path: Path) -> None:
+    out = tmp_path / "s.svg"
+    words = ["--hardware", "h100", "--tp", "1,2", "--tokens", "64,128", "--plot", str(out), "--kind", kind]
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        assert main(["sweep", "qwen3-8b", *words]) == 2
+        assert not out.exists()
+        return
+    assert main(["sweep", "qwen3-8b", *words]) == 0
+    assert "<svg" in out.read_text()[:2000]
+
+
+def test_too_many_points_for_no_numpy_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "numpy":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(InputError, match="so many points need numpy: pip install 'layoutcheck\\[fit\\]'"):
+        sweep(load_model("qwen3-8b"), Grid(("h100",), tokens=tuple(range(1, 500))))
