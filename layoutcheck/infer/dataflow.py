@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout, render
-from layoutcheck.program import REGION_COPY
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -63,6 +61,6 @@ def dataflow(analysis: Analysis) -> MultiDiGraph:
 
 def _spans(analysis: Analysis) -> list[tuple[int, int, int]]:
     """First and last call of each region's body, and how often it runs."""
-    solution, p = analysis.solution, analysis.program
-    runs = Counter(solution.runner.region_id(k) for k, kind in enumerate(p.kind) if kind == REGION_COPY)
-    return [(low, high, 1 + runs[region]) for region, (low, high, *_) in solution.typing.regions.items()]
+    solution = analysis.solution
+    repeats = solution.runner.repeats
+    return [(low, high, repeats[r].runs) for r, (low, high, *_) in solution.typing.regions.items()]

@@ -13,6 +13,7 @@ import attrs
 from layoutcheck.infer.call import Call, Context, Hole, Issue, Result, Want
 from layoutcheck.infer.elementwise import elementwise
 from layoutcheck.infer.factor_rule import apply_factors
+from layoutcheck.infer.repeats import Repeats, find_repeats, region_id
 from layoutcheck.layouts import Layout, layout, replace, whole
 from layoutcheck.program import (
     CALL,
@@ -32,12 +33,17 @@ Memo = dict[Key, Result]
 
 @attrs.define
 class Typing:
-    """What a pass found: a layout (or size) per value, and the calls with something to say."""
+    """What a pass found: a layout (or size) per value, and the calls with something to say.
+
+    `regions` has first begin, last end, and the carried values at both, per region; `given` are values that begins take
+    in a repeat.
+    """
 
     types: list[Any]
     hits: list[tuple[int, Key, Result]]
-    regions: dict[Any, tuple[int, int, Any, Any]] = attrs.field(factory=dict)
+    regions: dict[Any, tuple[int, int, tuple[Any, ...], tuple[Any, ...]]] = attrs.field(factory=dict)
     repeats: list[tuple[int, Key, Result]] = attrs.field(factory=list)
+    given: dict[int, Any] = attrs.field(factory=dict)
 
 
 def transform_of(instance: OpInstance) -> Any:
@@ -132,7 +138,11 @@ class Runner:
     inputs: dict[int, Layout]
     memo: Memo
     patched: dict[Key, Result] = attrs.field(factory=dict)
-    region_types: dict[Any, Any] = attrs.field(factory=dict)
+    region_types: dict[Any, tuple[Any, ...]] = attrs.field(factory=dict)
+    repeats: dict[Any, Repeats] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.repeats = find_repeats(self.program)
 
     def run(self) -> Typing:
         """Type the whole program."""
@@ -175,52 +185,66 @@ class Runner:
             elif kind == PLACEHOLDER:
                 types[first[k]] = self.inputs[first[k]]
             elif kind == REGION_BEGIN:
-                value = types[inputs[k][0]]
+                value = typing.given[k] if k in typing.given else types[inputs[k][0]]
                 types[first[k]] = value
-                typing.regions[self._region_id(k)] = (k, -1, value, None)
+                region = region_id(p, k)
+                begun = typing.regions.get(region)
+                if begun is None:
+                    typing.regions[region] = (k, -1, (value,), ())
+                elif k not in typing.given:
+                    typing.regions[region] = (begun[0], -1, (*begun[2], value), ())
             elif kind == REGION_END:
                 value = types[inputs[k][0]]
                 types[first[k]] = value
-                region = self._region_id(k)
-                begun = typing.regions.get(region)
-                if begun is not None:
-                    typing.regions[region] = (begun[0], k, begun[2], value)
-                    self.region_types[(region, begun[2])] = value
+                self._end(typing, k, value)
             elif kind == REGION_COPY:
-                types[first[k]] = self._copy(typing, k, types[inputs[k][0]])
+                types[first[k]] = self._copy(typing, k)
             elif kind == OUTPUT:
                 continue
             else:
                 self._untyped(typing, k, hits)
 
-    def _region_id(self, k: int) -> Any:
-        instance = self.program.instances[self.program.op[k]]
-        for value in instance.params.values():
-            if isinstance(value, int) and not isinstance(value, bool):
-                return value
-        return None
+    def _end(self, typing: Typing, k: int, value: Any) -> None:
+        """One carried value leaves the body; with the last of them the body's answer is known."""
+        region = region_id(self.program, k)
+        begun = typing.regions.get(region)
+        if begun is None:
+            return
+        outs = (*begun[3], value)
+        typing.regions[region] = (begun[0], k, begun[2], outs)
+        if len(outs) == self.repeats[region].carried:
+            self.region_types[(region, begun[2])] = outs
 
-    def _copy(self, typing: Typing, k: int, value: Any) -> Any:
-        region = self._region_id(k)
-        known = self.region_types.get((region, value))
-        if known is not None:
-            return known
+    def _copy(self, typing: Typing, k: int) -> Any:
+        """What a repeat makes of the carried values: the body is typed again for types that it was not typed for yet."""
+        p = self.program
+        region = region_id(p, k)
+        place, group = self.repeats[region].group_of(k)
+        values = tuple(typing.types[p.inputs[c][0]] for c in group)
+        known = self.region_types.get((region, values))
+        if known is None:
+            known = self._body(typing, region, values)
+        return known[place] if place < len(known) else values[place]
+
+    def _body(self, typing: Typing, region: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        p = self.program
         found = typing.regions.get(region)
         if found is None or found[1] < 0:
-            return value
-        begin, end = found[0], found[1]
+            return values
+        begins, end = self.repeats[region].begins, found[1]
         again = Typing(list(typing.types), [], dict(typing.regions))
-        self.region_types[(region, value)] = value
-        again.types[self.program.first[begin]] = value
+        self.region_types[(region, values)] = values
+        again.given = dict(zip(begins, values, strict=False))
+        again.regions[region] = (found[0], -1, values, ())
         hits: list[tuple[int, Key, Result]] = []
-        self._range(again, begin + 1, end, hits)
-        out = again.types[self.program.inputs[end][0]]
+        self._range(again, found[0], end + 1, hits)
+        outs = tuple(again.types[p.first[e]] for e in self.repeats[region].ends)
         if any(result.issues for _, _, result in hits):
-            # What a body makes of an input that it was not written for says nothing of what follows it.
-            out = found[3]
+            # What a body makes of inputs that it was not written for says nothing of what follows it.
+            outs = found[3]
         typing.repeats.extend(hits)
-        self.region_types[(region, value)] = out
-        return out
+        self.region_types[(region, values)] = outs
+        return outs
 
     def _functionalized(self, types: list[Any], k: int, result: Result) -> None:
         """Outputs of a functionalised wrapper: the op's own, then the mutated bases."""
