@@ -105,7 +105,6 @@ def test_two_carried_values_of_different_layouts_written_out() -> None:
     assert_equivalent(mixed("repeated"), mixed("expanded"))
 
 
-@pytest.mark.xfail(strict=True, reason="inference types a region by the last of its carried values")
 def test_two_carried_values_of_different_layouts() -> None:
     assert_same_typing(mixed("repeated"))
 
