@@ -7,12 +7,13 @@ depends on the ranks, so the graph's calls hold at one size of the group only; t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 
 from attrs import define, field
 
 from layoutcheck.layouts import Layout
-from layoutcheck.program import CALL, REGION_BEGIN, REGION_COPY, REGION_END
+from layoutcheck.program import CALL
 from layoutcheck.roles.facts import Facts
 from layoutcheck.roles.flow import Flow
 
@@ -63,11 +64,14 @@ def _follow(flow: Flow, facts: Sequence[Facts], k: int) -> Experts | None:
     products: list[tuple[int, bool]] = []
     combined: set[int] = set()
     shape: tuple[object, ...] = ()
-    for c in range(k + 1, len(p.kind)):
-        if p.kind[c] in (REGION_BEGIN, REGION_END, REGION_COPY):
-            break
-        if p.kind[c] != CALL:
+    waiting = [c for v in routed for c in flow.readers.get(v, ())]
+    heapify(waiting)
+    seen: set[int] = set()
+    while waiting:
+        c = heappop(waiting)
+        if c in seen or p.kind[c] != CALL:
             continue
+        seen.add(c)
         fact = facts[p.op[c]]
         outs = range(p.first[c], p.first[c] + p.outs[c])
         if any(v in combined for v in p.inputs[c]):
@@ -75,12 +79,14 @@ def _follow(flow: Flow, facts: Sequence[Facts], k: int) -> Experts | None:
             if of is not None and of.shape == shape and (fact.pointwise or fact.aliases):
                 experts.calls.add(c)
                 combined.update(outs)
+                _wait(flow, waiting, outs)
             elif fact.reduces:
                 experts.calls.add(c)
             continue
         if not any(v in routed for v in p.inputs[c]):
             continue
         experts.calls.add(c)
+        _wait(flow, waiting, outs)
         if fact.code == "combine":
             combined.update(outs)
             of = flow.layout(p.first[c])
@@ -96,6 +102,12 @@ def _follow(flow: Flow, facts: Sequence[Facts], k: int) -> Experts | None:
         for v in outs:
             made[v] = int(behind)
     return experts if combined and _measure(flow, experts, products) else None
+
+
+def _wait(flow: Flow, waiting: list[int], values: Iterable[int]) -> None:
+    for v in values:
+        for c in flow.readers.get(v, ()):
+            heappush(waiting, c)
 
 
 def _measure(flow: Flow, experts: Experts, products: list[tuple[int, bool]]) -> bool:

@@ -21,7 +21,6 @@ from layoutcheck.layouts import Layout
 from layoutcheck.memory.aliases import aliases_of
 from layoutcheck.program import CALL, UNKNOWN
 from layoutcheck.roles.facts import facts_of
-from layoutcheck.roles.flow import build_flow
 from layoutcheck.rules.types import Rule
 from layoutcheck.symbols import Expr, Size, sym
 
@@ -57,8 +56,8 @@ class _Lifting:
         self.sizes = LiftedSizes(analysis.mesh, renamed_symbols(self.types), config)
         self.facts = facts_of(p)
         self.roots = aliases_of(p, self.types)
-        self.flow = build_flow(analysis)
         self.places = Places(analysis)
+        self.flow = self.places.roles.flow
         self.notes: dict[str, None] = {}
         context = config.get("context_length")
         self.sizes.values["context"] = context if isinstance(context, int) and context >= 0 else 0
@@ -81,6 +80,10 @@ class _Lifting:
                 self._unknown(k, "no rule")
             elif kind == CALL:
                 self._call(k)
+        if any(issue.code != "LC901" for _, _, issue in self.analysis.solution.issues):
+            self.notes.setdefault(
+                "the graph has findings (layoutcheck check): the cost is that of its ops as they stand"
+            )
         if any(t.kernel == "grouped_gemm" for t in self.terms):
             self.notes.setdefault("routing is balanced; --routing says otherwise")
         shares = tuple(sorted(self.sizes.shares, key=str))
