@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import layoutcheck
 from layoutcheck.errors import InputError
@@ -423,6 +425,41 @@ def test_chains_fold_and_expand(chain: object) -> None:
     graph = chain.build("expanded")  # type: ignore[attr-defined]
     assert_equivalent(expand(fold(graph)), graph)
     assert_equivalent(chain.build("repeated"), graph)  # type: ignore[attr-defined]
+
+
+def disturbed(graph: Graph, random: Random, times: int) -> Graph:
+    """A copy of a graph with a few calls made other ones, read other values of their shape, or written once more."""
+    nodes = [Node(n.name, n.op, n.target, n.args, dict(n.kwargs), n.meta) for n in graph.nodes]
+    for _ in range(times):
+        calls = [i for i, n in enumerate(nodes) if n.op == "call_function" and n.target != "operator.getitem"]
+        i = random.choice(calls)
+        node = nodes[i]
+        kind = random.randrange(3)
+        if kind == 0 and node.target == "tensor_cast.silu.default":
+            node.target = "aten.relu.default"
+        elif kind == 1:
+            metas = {n.name: n.meta for n in nodes}
+            earlier = [n.name for n in nodes[:i]]
+            node.args = tuple(
+                Ref(random.choice([e for e in earlier if metas[e] == metas[a.name]]))
+                if isinstance(a, Ref)
+                else a
+                for a in node.args
+            )
+        else:
+            args = dict(node.kwargs)
+            nodes.insert(
+                i, Node(f"{node.name}_{len(nodes)}", node.op, node.target, node.args, args, node.meta)
+            )
+    return Graph(nodes, graph.source, graph.rank, graph.config)
+
+
+@settings(max_examples=150)
+@given(decoders(max_repeats=5), st.randoms(use_true_random=False), st.integers(1, 3), st.booleans())
+def test_disturbed_layers_fold_and_expand(decoder: Decoder, random: Random, times: int, nested: bool) -> None:
+    """Layers with a difference in one of them: what is folded around it is still the same program."""
+    graph = disturbed(decoder.build(), random, times).validate()
+    assert_equivalent(expand(fold(graph, nested=nested)).validate(), graph)
 
 
 # ---- the reference graphs

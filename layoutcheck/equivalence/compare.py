@@ -18,7 +18,7 @@ from layoutcheck.equivalence.side import Side, prepare
 from layoutcheck.equivalence.traffic import traffic
 from layoutcheck.graph import Graph, TensorMeta
 from layoutcheck.layouts import Layout
-from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, Keys, size_calls
+from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, KeyInfo, Keys, size_calls
 from layoutcheck.regions.fusion_rules import FusionBook
 from layoutcheck.rules.rulebook import RuleBook
 
@@ -110,7 +110,7 @@ class _Classes:
         size = self._sizes.get(key, _UNSEEN)
         info = self.keys.infos[key]
         if size is _UNSEEN:
-            size = self._sizes[key] = _open_size(self.keys.book.lookup(info.target), info.literals)
+            size = self._sizes[key] = _size_given(self.keys.book.lookup(info.target), info)
         if size is None:
             return None
         found = side.layouts(call)
@@ -123,12 +123,11 @@ class _Classes:
 _UNSEEN: Any = object()
 
 
-def _open_size(rule: Any, literals: tuple[Any, ...]) -> tuple[int, ...] | None:
+def _size_given(rule: Any, info: KeyInfo) -> tuple[int, ...] | None:
     """The size that a view is given, where all of it are numbers."""
-    if rule is None or rule.code != "view":
+    if rule is None or rule.code != "view" or not info.bound:
         return None
-    wanted = rule.options.get("size", "size")
-    size = next((value for name, value in literals if name == wanted), None)
+    size = dict(info.literals).get(rule.options.get("size", "size"))
     return size if isinstance(size, tuple) and all(type(n) is int for n in size) else None
 
 

@@ -36,13 +36,15 @@ HOLE = _Hole()
 class KeyInfo:
     """A key's target and literals, the order of its reads after binding, and which two of these may be swapped.
 
-    Calls that differ in spelling only have the same `canonical` number."""
+    Calls that differ in spelling only have the same `canonical` number. `bound` says whether the arguments fit the op's
+    rule; then the literals are pairs of a parameter and its value."""
 
     target: str
     literals: tuple[Any, ...]
     order: tuple[int, ...]
     swap: tuple[int, int] | None = None
     canonical: int = 0
+    bound: bool = False
 
 
 class Keys:
@@ -85,7 +87,9 @@ class Keys:
             if bound is not None:
                 order: list[int] = []
                 literals = tuple([(p, _collect(v, order)) for p, v in bound.items()])
-                info = KeyInfo(node.target, literals, tuple(order), self._swap(node.target, rule, bound))
+                info = KeyInfo(
+                    node.target, literals, tuple(order), self._swap(node.target, rule, bound), bound=True
+                )
                 bound_key = (node.target, literals, info.swap)
         info.canonical = self._bound.setdefault(bound_key, len(self._bound))
         self.infos.append(info)
