@@ -6,13 +6,13 @@ import time
 
 from layoutcheck.findings import Report
 from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.boundary import boundary_issues
 from layoutcheck.infer.entries import Entry, is_error, unique
-from layoutcheck.infer.oddities import odd_groups
+from layoutcheck.infer.followers import follow
 from layoutcheck.infer.redundant import redundant
-from layoutcheck.infer.roots import find_roots
+from layoutcheck.infer.roots import all_issues, find_roots
 from layoutcheck.infer.stale import stale_shapes
 from layoutcheck.infer.statistics import inferred_layouts, lookup, statistics
+from layoutcheck.infer.undeclared import undeclared_activations
 from layoutcheck.infer.wording import finding_of
 from layoutcheck.layouts import Layout, render
 
@@ -22,22 +22,24 @@ def diagnose(analysis: Analysis, started: float) -> Report:
     at = time.process_time()
     solution = analysis.solution
     found = [
-        *solution.issues,
-        *odd_groups(analysis, solution.typing),
-        *boundary_issues(analysis, solution.typing),
+        *all_issues(analysis, solution),
         *redundant(analysis, solution.typing),
+        *undeclared_activations(analysis, solution.typing),
     ]
     found.sort(key=lambda entry: entry[0])
     errors = [e for e in found if is_error(e[2], e[0] in analysis.trusted)]
     warnings = [e for e in [*found, *solution.repeated] if not is_error(e[2], e[0] in analysis.trusted)]
     alone, under = _repeat_errors(analysis, errors)
-    roots, followers = find_roots(analysis, [*errors, *alone], under)
+    search = find_roots(analysis, [*errors, *alone])
+    followers, by_themselves, stale = follow(
+        analysis, search, under, unique(warnings), stale_shapes(analysis)
+    )
     findings = [
-        finding_of(analysis, solution.typing, root, fixes, followers.get(id(root[2]), ()))
-        for root, fixes in roots
+        finding_of(analysis, root.entry, root.fixes, tuple(followers.get(root.entry[0], ())))
+        for root in search.roots
     ]
-    findings += [finding_of(analysis, solution.typing, entry, (), ()) for entry in unique(warnings)]
-    findings += stale_shapes(analysis)
+    findings += [finding_of(analysis, entry) for entry in by_themselves]
+    findings += stale
     stages = dict(analysis.stages)
     stages["diagnose"] = time.process_time() - at
     stages["total"] = time.process_time() - started

@@ -12,7 +12,7 @@ from layoutcheck.program import PLACEHOLDER
 MAX_STEPS = 12
 
 
-def _main_input(analysis: Analysis, typing: Typing, k: int) -> int | None:
+def main_input(analysis: Analysis, typing: Typing, k: int) -> int | None:
     """The operand that a call's rows come from: the first tensor that is not a weight and shares a domain with the output."""
     p = analysis.program
     out = typing.types[p.first[k]] if p.outs[k] else None
@@ -53,20 +53,25 @@ def trail(analysis: Analysis, typing: Typing, value: int) -> list[Step]:
             later, last = state, (k, of)
         if p.kind[k] == PLACEHOLDER or not p.inputs[k]:
             break
-        at = _main_input(analysis, typing, k)
+        at = main_input(analysis, typing, k)
     if last is not None:
         steps.append(Step(p.nodes[last[0]].name, render(last[1], names)))
     steps.reverse()
     return steps
 
 
-def path_to(analysis: Analysis, typing: Typing, k: int, issue: Issue) -> tuple[Step, ...]:
-    """The trail of the operand that went another way: of two, the last one's, from where both were still one."""
+def path_to(
+    analysis: Analysis, typing: Typing, k: int, issue: Issue, to_blame: int | None = None
+) -> tuple[Step, ...]:
+    """The trail of the operand to blame: of two, from where both were still one."""
     p = analysis.program
     slots = [s for s in issue.operands if 0 <= s < len(p.inputs[k])]
     if not slots:
         return ()
-    trails = [trail(analysis, typing, p.inputs[k][s]) for s in slots[:2]]
+    slots = slots[:2]
+    if to_blame in slots:
+        slots = [*[s for s in slots if s != to_blame], to_blame]
+    trails = [trail(analysis, typing, p.inputs[k][s]) for s in slots]
     chosen = trails[-1]
     if len(trails) == 2:
         shared = 0

@@ -1,234 +1,384 @@
-"""Candidate repairs: an operand converted first, or a collective left out. Each comes with what it costs on the wire."""
+"""Candidate repairs of one issue: operands converted first, a collective or slice left out or asked for otherwise.
+
+A candidate is a set of answers that stand in for the rules' own; whether it repairs anything is for a trial to say.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
 import attrs
 
-from layoutcheck.domains import is_token_like, padded
 from layoutcheck.findings import Fix
 from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.call import Issue, Result
-from layoutcheck.infer.run import Key, apply
-from layoutcheck.layouts import Layout, bound_on_axis, replace
-from layoutcheck.mesh import Group
-from layoutcheck.symbols import Size, cdiv, divide_exact
-from layoutcheck.transforms.collectives import gather_onto, pending_over
-from layoutcheck.transforms.pieces import axis_digit, take_share
+from layoutcheck.infer.boundary import boundary_issues
+from layoutcheck.infer.call import Issue, Result, slots_in
+from layoutcheck.infer.conversions import Conversion, conversions, on_one_rank, paddings
+from layoutcheck.infer.elsewhere import before_the_merge, later_addend, own_rows, whole_buffer
+from layoutcheck.infer.mixed import restored, unmixed
+from layoutcheck.infer.prices import FREE, Cost, nbytes, paid_by
+from layoutcheck.infer.run import Key, apply, transform_of
+from layoutcheck.infer.shards import as_shard, replicated, weight_behind
+from layoutcheck.layouts import Layout
+from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
 
-_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int16": 2}
+__all__ = ["Candidate", "Conversion", "candidates", "conversions", "nbytes"]
+
+Words = Callable[[int], str]
+_COLLECTIVES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
+_AXIS_VERBS = {"all_gather": "gather", "reduce_scatter": "scatter"}
+_MAX_TOGETHER = 5
 
 
 @attrs.frozen(eq=False)
 class Candidate:
-    """A repair: its words, the bytes that a rank sends more (less is negative), and the answers that it changes."""
+    """A repair: its words at a call, the bytes that a rank sends more (less is negative), the answers that it changes.
 
-    text: str
-    bytes: str
+    `kind` is the conversion of operands that it does first, if that is what it does,
+    of the operands `slots`; `given` are inputs that it changes.
+    """
+
+    words: Words
+    cost: Cost
     patches: dict[Key, Result]
+    kind: str = ""
+    given: dict[int, Layout] = attrs.field(factory=dict)
+    slots: tuple[int, ...] = ()
 
-    def fix(self, verified: bool) -> Fix:
-        """The repair as part of a finding."""
-        return Fix(self.text, self.bytes, 1, verified)
-
-
-@attrs.frozen(eq=False)
-class Conversion:
-    """One operand's other layout, how to get it and its price."""
-
-    layout: Layout
-    text: str
-    bytes: str
-
-
-def nbytes(of: Layout) -> Size:
-    """Bytes that a rank holds of a tensor."""
-    total: Size = _BYTES.get(of.dtype, 1)
-    for n in of.shape:
-        total = total * n
-    return total
-
-
-def _wire(count: int, ways: Size, size: Size) -> str:
-    """`count*(ways - 1)/ways*size` as a number or an expression, divided out where that comes out even."""
-    total = divide_exact(count * (ways - 1) * size, ways)
-    return f"{count}*({ways} - 1)/{ways}*({size})" if total is None else str(total)
-
-
-def _all_groups(analysis: Analysis) -> list[Group]:
-    mesh = analysis.mesh
-    seen: dict[tuple[int, ...], Group] = {}
-    for group in [*mesh.groups.values(), *mesh.by_ranks.values()]:
-        if group.axes and not set(group.axes) & mesh.quotient:
-            seen.setdefault(group.axes, group)
-    return list(seen.values())
-
-
-def conversions(analysis: Analysis, of: Layout) -> list[Conversion]:
-    """All single conversions of a layout: gather, slice, reduce, scatter, pad, unpad."""
-    out: list[Conversion] = []
-    mesh = analysis.mesh
-    for group in _all_groups(analysis):
-        ways = group.size
-        if all(len(of.bound_map.get(m, ())) == 1 and m not in of.partial for m in group.axes):
-            for dim in range(of.rank):
-                cuts = {m for m, _ in bound_on_axis(of, dim)}
-                if set(group.axes) <= cuts:
-                    wide, problem = gather_onto(of, dim, group)
-                    if not problem:
-                        out.append(
-                            Conversion(wide, f"all_gather over {group.name}", str(nbytes(of) * (ways - 1)))
-                        )
-                        tail = _unpadded(wide, dim)
-                        if tail is not None:
-                            out.append(
-                                Conversion(
-                                    tail,
-                                    f"all_gather over {group.name}, then cut the padding off",
-                                    str(nbytes(of) * (ways - 1)),
-                                )
-                            )
-        if all(m not in of.bound_map and m not in of.partial for m in group.axes):
-            share = _share(analysis, of, group)
-            if share is not None:
-                out.append(Conversion(share, f"slice at rank({group.name})", "0"))
-        pending = pending_over(of, group)
-        if pending and len(pending) == len(group.axes):
-            bare = replace(
-                of,
-                partial=tuple(m for m in of.partial if m not in group.axes),
-                bound={m: fs for m, fs in of.bound if m not in pending or m in of.partial},
-            )
-            if not any(bare.is_mixed(m) for m in group.axes):
-                out.append(Conversion(bare, f"all_reduce over {group.name}", _wire(2, ways, nbytes(of))))
-                if not any(m in bare.bound_map for m in group.axes):
-                    share = _share(analysis, bare, group)
-                    if share is not None:
-                        out.append(
-                            Conversion(
-                                share,
-                                f"reduce_scatter over {group.name}",
-                                _wire(1, ways, nbytes(of)),
-                            )
-                        )
-    for dim in range(of.rank):
-        tail = _unpadded(of, dim)
-        if tail is not None:
-            out.append(Conversion(tail, "cut the padding off", "0"))
-    del mesh
-    return out
-
-
-def _unpadded(of: Layout, dim: int) -> Layout | None:
-    axis = of.axes[dim]
-    if len(axis) == 1 and axis[0].is_whole and axis[0].domain.kind == "pad":
-        return replace(of, axes=(*of.axes[:dim], (axis[0].domain.args[0].whole,), *of.axes[dim + 1 :]))
-    return None
-
-
-def _share(analysis: Analysis, of: Layout, group: Group) -> Layout | None:
-    """This rank's share of the first token axis, padded where it does not divide."""
-    sizes = [analysis.mesh.size(m) for m in group.axes]
-    for dim, axis in enumerate(of.axes):
-        if (
-            not axis
-            or not any(is_token_like(f.domain) for f in axis)
-            or any(f.domain.kind in ("range", "pick") for f in axis)
-        ):
-            continue
-        digit = axis_digit(axis)
-        if digit is None or (not digit.is_whole and divide_exact(digit.extent, group.size) is None):
-            return None
-        each = divide_exact(digit.extent, group.size)
-        if each is None:
-            each = cdiv(digit.extent, group.size)
-            digit = padded(digit.domain, each * group.size).whole
-        cut = take_share(digit, group, each, sizes)
-        if cut is None:
-            return None
-        bound = dict(of.bound_map)
-        for m, b in cut[1].items():
-            bound[m] = (*bound.get(m, ()), b)
-        return replace(of, axes=(*of.axes[:dim], (cut[0],), *of.axes[dim + 1 :]), bound=bound)
-    return None
+    def fix(self, k: int, times: int, leaves: tuple[tuple[str, str], ...]) -> Fix:
+        """The repair as part of the finding at a call."""
+        return Fix(self.words(k), str(self.cost), times, not leaves, leaves)
 
 
 def candidates(
     analysis: Analysis, patched: dict[Key, Result], k: int, key: Key, issue: Issue
 ) -> list[Candidate]:
-    """Repairs of one issue whose call is right on the repaired operand, cheapest kind first."""
+    """Repairs of one issue whose call is right on the repaired operands, cheapest kind first."""
     p = analysis.program
-    out: list[Candidate] = []
     if p.op[k] < 0:
-        return _at_output(analysis, key, issue)
+        return _at_output(analysis, k, key, issue)
     instance = p.instances[p.op[k]]
-    if instance.rule is None:
+    if instance.rule is None or p.kind[k] != CALL or issue.code.startswith("LC9"):
         return []
-    ins = key[1:]
-    ctx = analysis.solution.runner.ctx
+    if key[-1] == "buffer":
+        found = whole_buffer(analysis, k, key, issue)
+        return [Candidate(words, cost, patches) for words, cost, patches in found]
+    if issue.code == "LC301" and instance.rule.code in _COLLECTIVES:
+        return _over_another_group(analysis, k, key)
     known = patched.get(key) or analysis.solver.memo.get(key)
-    n = p.outs[k]
-    if "mixed" in issue.hints and known is not None:
-        out.extend(_unmix(analysis, k, key, known))
-    if "drop" in issue.hints:
-        slot = issue.operands[0] if issue.operands else 0
-        if isinstance(ins[slot], Layout):
-            outs = tuple([ins[slot]] * n)
-            mutated = {slot: ins[slot]} if instance.rule.mutates else {}
-            out.append(Candidate("leave this collective out", "0", {key: Result(outs, (), (), mutated)}))
-    slots = list(issue.operands) or [i for i, x in enumerate(ins) if isinstance(x, Layout)]
-    for slot in dict.fromkeys(slots):
-        of = ins[slot] if slot < len(ins) else None
-        if not isinstance(of, Layout):
-            continue
-        name = p.name_of(p.inputs[k][slot])
-        for conversion in conversions(analysis, of):
-            changed = (*ins[:slot], conversion.layout, *ins[slot + 1 :])
-            result = apply(ctx, instance, changed)
-            if result.issues or any(w.issue is not None for w in result.wants):
-                continue
-            out.append(
-                Candidate(
-                    f"{conversion.text} of {name} first",
-                    conversion.bytes,
-                    {key: Result(result.outs, (), (), result.mutated)},
-                )
-            )
+    out = _of_the_call(analysis, k, key, issue, instance)
+    for words, patches in own_rows(analysis, k, issue):
+        out.append(Candidate(words, FREE, patches))
+    out += _converted(analysis, k, key, issue, instance)
+    if known is not None and issue.code == "LC204":
+        late = later_addend(analysis, k, issue)
+        if late is not None:
+            out.insert(0, Candidate(late, FREE, {key: Result(known.outs, (), (), known.mutated)}))
     return out
 
 
-def _at_output(analysis: Analysis, key: Key, issue: Issue) -> list[Candidate]:
-    """The output has no rule; a repair there changes nothing further down."""
+def _of_the_call(analysis: Analysis, k: int, key: Key, issue: Issue, instance: OpInstance) -> list[Candidate]:
+    """Repairs of the call itself: whole weights or tokens, leaving it out, another axis, an earlier place."""
+    p, ins, rule = analysis.program, key[1:], instance.rule
+    assert rule is not None
+    ctx = analysis.solution.runner.ctx
+    slot = issue.operands[0] if issue.operands else 0
+    of = ins[slot] if slot < len(ins) else None
+    out: list[Candidate] = []
+    if not isinstance(of, Layout):
+        return out
+    if "mixed" in issue.hints:
+        out += _of_mixed(analysis, k, key, slot, of)
+    if "drop" in issue.hints or issue.code == "LC403":
+        what = "collective" if rule.code in _COLLECTIVES else rule.code
+        out.append(
+            Candidate(
+                _said(f"leave this {what} out"),
+                -paid_by(ctx, instance, ins, of),
+                {key: left_out(instance, slot, of, p.outs[k])},
+            )
+        )
+    if "redimension" in issue.hints:
+        for dim in range(of.rank):
+            result = _fits(analysis, _with_param(instance, "dim", dim), ins)
+            if result is not None:
+                text = f"{_AXIS_VERBS.get(rule.code or '', 'work')} along axis {dim}"
+                out.append(Candidate(_said(text), FREE, {key: result}))
+    if issue.code == "LC105" and rule.code == "all_gather":
+        for words, result in before_the_merge(analysis, k, slot):
+            out.append(Candidate(words, FREE, {key: result}))
+    return out
+
+
+def _of_mixed(analysis: Analysis, k: int, key: Key, slot: int, of: Layout) -> list[Candidate]:
+    """Whole weights or whole tokens in front of a call that reads a mixed value, at all calls like it."""
+    p, ins = analysis.program, key[1:]
+    instance = p.instances[p.op[k]]
+    code = instance.rule.code if instance.rule is not None else None
+    kind = code if code in _COLLECTIVES else ""
+    values = [p.inputs[k][slot]]
+    values += [p.inputs[c][slot] for c, other, _ in analysis.solution.issues if other == key and c != k]
+    weights, tokens = unmixed(analysis, values, of, kind or "", p.nodes[k].name)
+    pending = bool(of.partial)
+
+    def reading(operand: Layout) -> Key:
+        return (key[0], *[operand if i == slot else x for i, x in enumerate(ins)])
+
+    patches = dict(tokens.patches)
+    if kind in ("all_reduce", "reduce_scatter"):
+        weights.patches[reading(weights.operand)] = left_out(instance, slot, weights.operand, p.outs[k])
+    if kind == "all_reduce":
+        patches[reading(tokens.operand)] = left_out(instance, slot, weights.operand, p.outs[k])
+    elif kind == "all_gather":
+        whole = restored(tokens.operand, tuple(m for m, _ in of.bound if of.is_mixed(m)), False)
+        patches[reading(tokens.operand)] = left_out(instance, slot, whole, p.outs[k])
+    elif not kind and pending:
+        result = _fits(analysis, instance, reading(weights.operand)[1:])
+        if result is not None:
+            patches[reading(tokens.operand)] = result
+    return [
+        Candidate(_said(weights.text), weights.cost, weights.patches, "", weights.given),
+        Candidate(_said(tokens.text), tokens.cost, patches),
+    ]
+
+
+def left_out(instance: OpInstance, slot: int, of: Layout, count: int) -> Result:
+    """The answer of a call that hands its operand on."""
+    assert instance.rule is not None
+    mutated = {slot: of} if instance.rule.mutates else {}
+    return Result(tuple([of] * count), (), (), mutated)
+
+
+def _said(text: str) -> Words:
+    return lambda _k: text
+
+
+def _with_param(instance: OpInstance, meaning: str, value: Any) -> OpInstance:
+    assert instance.rule is not None
+    name = instance.rule.options.get(meaning, meaning)
+    return attrs.evolve(instance, params={**instance.params, name: value})
+
+
+def _fits(analysis: Analysis, instance: OpInstance, ins: tuple[Any, ...]) -> Result | None:
+    """What a call's rule says of these operands, where it has nothing against them."""
+    result = apply(analysis.solution.runner.ctx, instance, ins)
+    if result.issues or any(w.issue is not None for w in result.wants):
+        return None
+    return Result(result.outs, (), (), result.mutated)
+
+
+def _over_another_group(analysis: Analysis, k: int, key: Key) -> list[Candidate]:
+    """The same collective over each of the other groups."""
+    p, ins = analysis.program, key[1:]
+    ctx = analysis.solution.runner.ctx
+    instance = p.instances[p.op[k]]
+    rule = instance.rule
+    of = next((x for x in ins if isinstance(x, Layout)), None)
+    if rule is None or of is None:
+        return []
+    out = []
+    now = paid_by(ctx, instance, ins, of)
+    for ranks, group in analysis.mesh.by_ranks.items():
+        if "ranks" in rule.options:
+            other = _with_param(instance, "ranks", ranks)
+        elif group.name in analysis.mesh.groups:
+            other = _with_param(instance, "group", group.name)
+        else:
+            continue
+        result = _fits(analysis, other, ins)
+        if result is not None and other.params != instance.params:
+            cost = paid_by(ctx, other, ins, of) + -now
+            out.append(Candidate(_said(f"run it over {group.name} instead"), cost, {key: result}))
+    return out
+
+
+def _converted(analysis: Analysis, k: int, key: Key, issue: Issue, instance: OpInstance) -> list[Candidate]:
+    """One operand converted first; where no single one will do, several in the same way at once."""
+    ins = key[1:]
+    tensors = [i for i, x in enumerate(ins) if isinstance(x, Layout)]
+    blamed = [s for s in dict.fromkeys(issue.operands) if s in tensors] or tensors
+    fixed = _written_inputs(analysis, k, instance)
+    options: dict[int, list[Conversion]] = {}
+    out: list[Candidate] = []
+    for slot in blamed:
+        if slot in fixed:
+            continue
+        options[slot] = _ways(analysis, k, slot, ins[slot], issue)
+        for way in options[slot]:
+            made = _with_operands(analysis, k, key, instance, {slot: way}, len(tensors) == 1)
+            if made is not None:
+                out.append(made)
+    if not out and 1 < len(tensors) <= _MAX_TOGETHER:
+        for slot in tensors:
+            if slot not in options and slot not in fixed:
+                options[slot] = _ways(analysis, k, slot, ins[slot], issue)
+        out += _together(analysis, k, key, instance, options, set(blamed))
+    return out
+
+
+def _ways(analysis: Analysis, k: int, slot: int, of: Layout, issue: Issue) -> list[Conversion]:
+    """Conversions of one operand that this issue may ask for."""
+    p = analysis.program
+    value = p.inputs[k][slot]
+    weight = weight_behind(analysis, value)
+    ways = conversions(analysis, of)
+    if weight is not None:
+        ways = [replicated(way) if _of_features(analysis, of, way) else way for way in ways]
+        if weight == value and value in analysis.plan.declared:
+            ways += as_shard(analysis, of)
+    if issue.code == "LC401" or "pad" in issue.hints:
+        ways += paddings(analysis, of)
+    if issue.code in ("LC204", "LC201"):
+        ways += on_one_rank(analysis, of)
+    return ways
+
+
+def _of_features(analysis: Analysis, of: Layout, way: Conversion) -> bool:
+    """Whether a conversion gathers the shards of features that a weight has."""
+    held = [b for m, fs in of.bound if m not in way.layout.bound_map for b in fs]
+    return way.kind == "all_gather" and all(b.domain.is_feature for b in held)
+
+
+def _written_inputs(analysis: Analysis, k: int, instance: OpInstance) -> set[int]:
+    """Operands that are written in place and belong to an input: a converted copy of them would not reach it."""
+    p = analysis.program
+    known = analysis.solver.memo.get((p.op[k], *[analysis.solution.typing.types[v] for v in p.inputs[k]]))
+    out: set[int] = set()
+    for slot in set(known.mutated if known is not None else ()) | _mutable(instance):
+        at = p.inputs[k][slot] if 0 <= slot < len(p.inputs[k]) else -1
+        while at >= 0:
+            call = p.value_call[at]
+            if p.kind[call] == PLACEHOLDER:
+                out.add(slot)
+            transform = transform_of(p.instances[p.op[call]]) if p.kind[call] == CALL else None
+            at = p.inputs[call][0] if transform is not None and transform.is_view and p.inputs[call] else -1
+    return out
+
+
+def _mutable(instance: OpInstance) -> set[int]:
+    assert instance.rule is not None
+    return {s for name in instance.rule.mutates for s in slots_in(instance.params.get(name))}
+
+
+def _with_operands(
+    analysis: Analysis,
+    k: int,
+    key: Key,
+    instance: OpInstance,
+    ways: dict[int, Conversion],
+    lone: bool,
+) -> Candidate | None:
+    p, ins = analysis.program, key[1:]
+    changed = tuple(ways[i].layout if i in ways else x for i, x in enumerate(ins))
+    result = _fits(analysis, instance, changed)
+    if result is None:
+        return None
+    code = instance.rule.code if instance.rule is not None else None
+    undone = any(way.kind == "slice" and code == "all_gather" for way in ways.values())
+    if lone and (undone or (result.outs and any(result.outs[0] is ins[slot] for slot in ways))):
+        # The call would only undo what the conversion does.
+        return None
+    cost = FREE
+    for way in ways.values():
+        cost = cost + way.cost
+    kinds = {way.kind for way in ways.values()}
+    return Candidate(
+        lambda at: _operand_words({p.name_of(p.inputs[at][s]): way for s, way in ways.items()}),
+        cost,
+        {key: result},
+        kinds.pop() if len(kinds) == 1 else "",
+        slots=tuple(ways),
+    )
+
+
+def _operand_words(ways: dict[str, Conversion]) -> str:
+    """`all_gather over tp of k and v first`; what has words of its own keeps them."""
+    named: dict[str, list[str]] = {}
+    for name, way in ways.items():
+        named.setdefault(way.text, []).append(name)
+    parts = []
+    for text, names in named.items():
+        joined = " and ".join(names)
+        parts.append(
+            text.replace("{}", joined).removesuffix(" first") if "{}" in text else f"{text} of {joined}"
+        )
+    first = "" if all("declare" in part for part in parts) else " first"
+    return " and ".join(parts) + first
+
+
+def _together(
+    analysis: Analysis,
+    k: int,
+    key: Key,
+    instance: OpInstance,
+    options: dict[int, list[Conversion]],
+    blamed: set[int],
+) -> list[Candidate]:
+    """Several operands gathered, sliced or reduced, over one group or each over its own: as few of them as will do."""
+    kinds = {(way.kind, way.group) for slot in blamed & set(options) for way in options[slot]}
+    each = {(kind, "") for kind, _ in kinds}
+    for several in (kinds, each):
+        out: list[Candidate] = []
+        for kind, group in sorted(several - {(kind, "") for kind in ("pad", "declare", "zero")}):
+            able: dict[int, Conversion] = {}
+            for slot, ways in options.items():
+                for way in ways:
+                    if way.kind == kind and way.group == (group or way.group):
+                        able.setdefault(slot, way)
+            out += _fewest(analysis, k, key, instance, able, blamed)
+        if out:
+            return out
+    return []
+
+
+def _fewest(
+    analysis: Analysis,
+    k: int,
+    key: Key,
+    instance: OpInstance,
+    able: dict[int, Conversion],
+    blamed: set[int],
+) -> list[Candidate]:
+    for count in range(2, len(able) + 1):
+        sets = [set(chosen) for chosen in combinations(sorted(able), count)]
+        made = [
+            _with_operands(analysis, k, key, instance, {s: able[s] for s in sorted(chosen)}, False)
+            for chosen in sets
+            if chosen & blamed
+        ]
+        found = [one for one in made if one is not None]
+        if found:
+            return found
+    return []
+
+
+def _at_output(analysis: Analysis, k: int, key: Key, issue: Issue) -> list[Candidate]:
+    """The output has no rule; a repair there changes nothing further down, so it is right if it may leave."""
     slot = issue.operands[0] if issue.operands else 0
     of = key[1 + slot] if 1 + slot < len(key) else None
-    out = []
-    if isinstance(of, Layout):
-        for conversion in conversions(analysis, of):
-            if issue.code == "LC107" or not conversion.layout.partial:
-                out.append(Candidate(f"{conversion.text} before it leaves", conversion.bytes, {}))
-    return out
-
-
-def _unmix(analysis: Analysis, k: int, key: Key, known: Result) -> list[Candidate]:
-    """The two repairs of a sum that mixes tokens: whole weights, or whole tokens while the weights are sharded."""
-    p = analysis.program
-    of = next((x for x in key[1:] if isinstance(x, Layout)), None)
-    if of is None:
+    if not isinstance(of, Layout):
         return []
-    mixed = [m for m in analysis.mesh.names() if of.is_mixed(m)]
-    ways = analysis.solution.runner.ctx.ways(tuple(mixed))
-    size = nbytes(of)
-    result = Result(known.outs, (), (), known.mutated)
-    del p, k
-    group = analysis.mesh.group_name(mixed)
-    return [
-        Candidate(
-            f"replicate the weights over {group} and leave this collective out",
-            _wire(-2, ways, size),
-            {key: result},
-        ),
-        Candidate(
-            f"all_gather the tokens over {group} before the first of these weights, reduce_scatter here",
-            _wire(2, ways, size * (ways - 1)),
-            {key: result},
-        ),
+    value = analysis.program.inputs[k][slot]
+    found = [
+        (Candidate(_said(f"{way.text} before it leaves"), way.cost, {}), way.layout)
+        for way in conversions(analysis, of)
     ]
+    if any(of.is_mixed(m) for m in analysis.mesh.names()):
+        weights, tokens = unmixed(analysis, [value], of, "output", "output")
+        # A pending sum is scattered behind the last call, where no pass sees it.
+        patches, after = ({}, weights.operand) if of.partial else (tokens.patches, tokens.operand)
+        found = [
+            (Candidate(_said(weights.text), weights.cost, {}, "", weights.given), weights.operand),
+            (Candidate(_said(tokens.text), tokens.cost, patches), after),
+        ]
+    typing = analysis.solution.typing
+    out = []
+    for option, after in found:
+        types = list(typing.types)
+        types[value] = after
+        left = boundary_issues(analysis, attrs.evolve(typing, types=types))
+        if not any(e[2].operands[:1] == (slot,) and "warning" not in e[2].hints for e in left):
+            out.append(option)
+    return out

@@ -16,7 +16,8 @@ from layoutcheck.findings import Fix
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.boundary import boundary_issues
 from layoutcheck.infer.call import Result
-from layoutcheck.infer.entries import Entry, first_per_call, is_error, unique
+from layoutcheck.infer.entries import Entry, downstream, first_per_call, is_error
+from layoutcheck.infer.moves import completions
 from layoutcheck.infer.oddities import odd_groups
 from layoutcheck.infer.path import trail
 from layoutcheck.infer.repair import Candidate, candidates
@@ -30,10 +31,37 @@ MAX_TRIALS = 240
 _PADDING = ("LC401", "LC402")
 
 
-def find_roots(
-    analysis: Analysis, errors: list[Entry], under: list[Entry]
-) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], dict[int, tuple[tuple[str, str], ...]]]:
-    """Root causes with their fixes, and per root what follows from it.
+@attrs.frozen(eq=False)
+class Root:
+    """A root cause with its repairs; `repaired` where the search went on with one of them."""
+
+    entry: Entry
+    fixes: tuple[Fix, ...]
+    repaired: bool
+
+
+@attrs.frozen(eq=False)
+class Search:
+    """Root causes in order of calls, the errors that are none, and the issues of any kind that all repairs together leave."""
+
+    roots: list[Root]
+    rest: list[Entry]
+    left: set[tuple[int, str]]
+
+
+@attrs.define
+class _Trial:
+    """A pass with repairs: its errors, its layouts, and how many of the errors are old and new ones."""
+
+    option: Candidate | None
+    errors: list[Entry]
+    types: list[Any]
+    fresh: list[Entry]
+    old: int = 0
+
+
+def find_roots(analysis: Analysis, errors: list[Entry]) -> Search:
+    """Root causes with their fixes.
 
     A root is an error that is there before and after everything before it is repaired, whichever way, at operands
     that hold the same in both, and not behind an error that only one of these ways leaves. A size literal that
@@ -41,63 +69,45 @@ def find_roots(
     to go on with.
     """
     if not errors:
-        return [], {}
+        return Search([], [], set())
     solver = analysis.solver
     solver.patched = {}
-    roots: list[tuple[Entry, tuple[Fix, ...]]] = []
+    roots: list[Root] = []
     standing = first_per_call(errors)
     marks = {(e[0], e[2].code) for e in errors}
     possible = set(marks)
-    trials = 0
     taken: set[int] = set()
-    downstream: set[int] = set()
+    behind_roots: set[int] = set()
     behind: set[int] = set()
+    budget = MAX_TRIALS
     while standing and len(roots) < MAX_ROOTS:
-        k, key, issue = standing[0]
-        best: Candidate | None = None
-        best_score: tuple[int, int] = (1 << 30, 0)
-        best_left: _Retried | None = None
-        verified: list[tuple[tuple[int, int], Candidate]] = []
-        survivors: set[tuple[int, str]] | None = None
-        for option in candidates(analysis, solver.patched, k, key, issue):
-            trials += 1
-            if trials > MAX_TRIALS and best is not None:
-                break
-            retried = _retry(analysis, option.patches)
-            if any(e[1] == key and e[0] == k for e in retried.errors) and analysis.program.op[k] >= 0:
-                continue
-            old = sum(1 for e in retried.errors if (e[0], e[2].code) in marks and e[0] not in taken)
-            new = len(retried.errors) - old
-            verified.append(((new, old), option))
-            still = {(e[0], e[2].code) for e in retried.errors}
-            survivors = still if survivors is None else survivors & still
-            if (old, new) < best_score:
-                best, best_left, best_score = option, retried, (old, new)
+        _, key, issue = standing[0]
+        tried, spent = _try_all(analysis, standing[0], marks, taken, budget)
+        budget -= spent
         alike = [e for e in standing if e[1] == key and e[2].code == issue.code] or [standing[0]]
-        if best is None:
+        best = min(tried, key=lambda t: (t.old, len(t.fresh)), default=None)
+        if best is None or best.option is None:
             # Nothing repairs it locally: go on as the rule recovered, without the complaint.
             solver.patched[key] = _silenced(analysis, key)
-            best_left = _retry(analysis, {})
+            best = _retry(analysis, None, marks, taken)
         else:
-            solver.patched.update(best.patches)
-        verified.sort(key=lambda entry: entry[0])
-        fixes = tuple(option.fix(score[0] == 0) for score, option in verified)
+            solver.patched.update(best.option.patches)
+            solver.given = {**solver.given, **best.option.given}
         for entry in alike:
             taken.add(entry[0])
-            roots.append((entry, fixes))
-            downstream |= _downstream(analysis, entry[0])
+            roots.append(Root(entry, _fixes(analysis, entry[0], tried), bool(tried)))
+            behind_roots |= downstream(analysis, entry[0])
             if issue.code == "LC301":
                 # What a wrong group makes of the rest can't be repaired here.
-                behind |= _downstream(analysis, entry[0]) | _feeding(analysis, entry[0])
-        assert best_left is not None
-        left = {(e[0], e[2].code): e for e in best_left.errors}
-        if survivors is not None:
-            possible &= survivors
+                behind |= downstream(analysis, entry[0]) | _feeding(analysis, entry[0])
+        for trial in tried:
+            possible &= {(e[0], e[2].code) for e in trial.errors}
+        left = {(e[0], e[2].code): e for e in best.errors}
         before = analysis.solution.typing.types
         clouded: set[int] = set(behind)
         for k_left, code in left:
             if (k_left, code) not in possible and k_left not in taken and k_left not in clouded:
-                clouded |= _downstream(analysis, k_left)
+                clouded |= downstream(analysis, k_left)
         standing = [
             left[(e[0], e[2].code)]
             for e in first_per_call(errors)
@@ -106,25 +116,86 @@ def find_roots(
             and (e[0], e[2].code) in left
             and (e[0], e[2].code) in possible
             and not _derailed(left[(e[0], e[2].code)])
-            and _untainted(analysis, e, before, best_left.types, downstream)
-            and not ("literal" in e[2].hints and e[0] in downstream)
+            and _untainted(analysis, e, before, best.types, behind_roots)
+            and not ("literal" in e[2].hints and e[0] in behind_roots)
         ]
-    solver.patched = {}
-    root_calls = {entry[0] for entry, _ in roots}
+    final = all_issues(analysis, _resolve(analysis))
+    solver.patched, solver.given = {}, {}
+    roots.sort(key=lambda root: root.entry[0])
+    root_calls = {root.entry[0] for root in roots}
     rest = [e for e in errors if e[0] not in root_calls]
     roots, merged = _merge_same_origin(analysis, roots)
-    return _attribute(analysis, roots, [*rest, *merged, *under])
+    return Search(roots, [*rest, *merged], {(e[0], e[2].code) for e in final})
 
 
-def _merge_same_origin(
-    analysis: Analysis, roots: list[tuple[Entry, tuple[Fix, ...]]]
-) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], list[Entry]]:
+def _try_all(
+    analysis: Analysis, entry: Entry, marks: set[tuple[int, str]], taken: set[int], budget: int
+) -> tuple[list[_Trial], int]:
+    """Trials of the candidates that make an error go away, and how many passes that took."""
+    k, key, issue = entry
+    tried: list[_Trial] = []
+    spent = 0
+    for option in candidates(analysis, analysis.solver.patched, k, key, issue):
+        if spent >= budget and tried:
+            break
+        spent += 1
+        trial = _retry(analysis, option, marks, taken)
+        if _stands(analysis, entry, trial):
+            continue
+        if trial.fresh and spent < budget:
+            for more in completions(analysis, option, k, key, trial.fresh):
+                spent += 1
+                completed = _retry(analysis, more, marks, taken)
+                if len(completed.fresh) < len(trial.fresh) and not _stands(analysis, entry, completed):
+                    trial = completed
+        tried.append(trial)
+    return tried, spent
+
+
+def _stands(analysis: Analysis, entry: Entry, trial: _Trial) -> bool:
+    """Whether an error is still there; a repair at the output changes what leaves, which no pass types."""
+    k, key, issue = entry
+    if analysis.program.op[k] < 0 or trial.option is None:
+        return False
+    if key in trial.option.patches:
+        return any(e[0] == k and e[1] == key for e in trial.errors)
+    return any(e[0] == k and e[2].code == issue.code for e in trial.errors)
+
+
+def _fixes(analysis: Analysis, k: int, tried: list[_Trial]) -> tuple[Fix, ...]:
+    """What to print of the trials: those that leave nothing new, else those that leave the least; free ones first."""
+    fewest = min((len(trial.fresh) for trial in tried), default=0)
+    kept = [trial for trial in tried if len(trial.fresh) == fewest]
+    kept.sort(key=lambda trial: (trial.old, trial.option is not None and trial.option.cost.sign > 0))
+    times = _runs(analysis, k)
+    names = analysis.program.nodes
+    fixes: dict[str, Fix] = {}
+    for trial in kept:
+        if trial.option is not None:
+            leaves = tuple((e[2].code, names[e[0]].name) for e in trial.fresh)
+            fix = trial.option.fix(k, times, tuple(dict.fromkeys(leaves)))
+            fixes.setdefault(fix.text, fix)
+    return tuple(fixes.values())
+
+
+def _runs(analysis: Analysis, k: int) -> int:
+    """How often a call runs: in a repeated region once for the body and once for each copy."""
+    repeats = analysis.solution.runner.repeats
+    times = 1
+    for region, span in analysis.solution.typing.regions.items():
+        if span[0] <= k <= span[1]:
+            times *= repeats[region].runs
+    return times
+
+
+def _merge_same_origin(analysis: Analysis, roots: list[Root]) -> tuple[list[Root], list[Entry]]:
     """Several readers of one wrong value are one finding: same code, operands last changed at the same nodes."""
     typing = analysis.solution.typing
     seen: set[tuple[Any, ...]] = set()
-    kept, merged = [], []
-    for root in sorted(roots, key=lambda r: r[0][0]):
-        k, _, issue = root[0]
+    kept: list[Root] = []
+    merged: list[Entry] = []
+    for root in roots:
+        k, _, issue = root.entry
         ins = analysis.program.inputs[k]
         origins = []
         for slot in issue.operands:
@@ -133,7 +204,7 @@ def _merge_same_origin(
                 origins.append(steps[-1].node if steps else "")
         mark = (issue.code, tuple(sorted(origins)))
         if origins and issue.code in _PADDING and mark in seen:
-            merged.append(root[0])
+            merged.append(root.entry)
             continue
         seen.add(mark)
         kept.append(root)
@@ -160,19 +231,6 @@ def _derailed(entry: Entry) -> bool:
     return False
 
 
-def _downstream(analysis: Analysis, k: int) -> set[int]:
-    """Calls that depend on a call's outputs."""
-    p = analysis.program
-    found: set[int] = set()
-    todo = list(range(p.first[k], p.first[k] + p.outs[k]))
-    while todo:
-        for reader, _ in analysis.uses.get(todo.pop(), ()):
-            if reader not in found:
-                found.add(reader)
-                todo.extend(range(p.first[reader], p.first[reader] + p.outs[reader]))
-    return found
-
-
 def _feeding(analysis: Analysis, k: int) -> set[int]:
     """Calls that a call's inputs depend on: a wrong group changes what is concluded of the weights before it."""
     p = analysis.program
@@ -187,7 +245,7 @@ def _feeding(analysis: Analysis, k: int) -> set[int]:
 
 
 def _untainted(
-    analysis: Analysis, entry: Entry, before: list[Any], after: list[Any], downstream: set[int]
+    analysis: Analysis, entry: Entry, before: list[Any], after: list[Any], behind_roots: set[int]
 ) -> bool:
     """Whether an issue stands by itself: its operands hold the same with and without the earlier faults.
 
@@ -197,29 +255,35 @@ def _untainted(
     ins = p.inputs[entry[0]]
     slots = [s for s in entry[2].operands if s < len(ins)] or list(range(len(ins)))
     same = [s for s in slots if before[ins[s]] is after[ins[s]]]
-    return len(same) == len(slots) or any(p.value_call[ins[s]] in downstream for s in same)
+    return len(same) == len(slots) or any(p.value_call[ins[s]] in behind_roots for s in same)
 
 
-@attrs.define
-class _Retried:
-    """The errors and layouts of a pass with repairs."""
-
-    errors: list[Entry]
-    types: list[Any]
-
-
-def _retry(analysis: Analysis, patches: dict[Key, Result]) -> _Retried:
+def _retry(
+    analysis: Analysis, option: Candidate | None, marks: set[tuple[int, str]], taken: set[int]
+) -> _Trial:
+    """Type the program with what is repaired so far and one more candidate."""
     solver = analysis.solver
-    before = solver.patched
-    solver.patched = {**before, **patches}
+    before, given = solver.patched, solver.given
+    cuts, same = {v: list(found) for v, found in solver.cuts.items()}, dict(solver.same)
+    if option is not None:
+        solver.patched, solver.given = {**before, **option.patches}, {**given, **option.given}
     solution = _resolve(analysis)
-    solver.patched = before
-    found = [
+    # A wrong group is seen in the op, not in its answer.
+    found = [e for e in all_issues(analysis, solution) if e[2].code != "LC301" or e[1] not in solver.patched]
+    solver.patched, solver.given, solver.cuts, solver.same = before, given, cuts, same
+    errors = [e for e in found if is_error(e[2], e[0] in analysis.trusted)]
+    fresh = [e for e in errors if (e[0], e[2].code) not in marks]
+    old = sum(1 for e in errors if (e[0], e[2].code) in marks and e[0] not in taken)
+    return _Trial(option, errors, solution.typing.types, fresh, old)
+
+
+def all_issues(analysis: Analysis, solution: Solution) -> list[Entry]:
+    """Issues of the calls, of groups and of the output."""
+    return [
         *solution.issues,
         *odd_groups(analysis, solution.typing),
         *boundary_issues(analysis, solution.typing),
     ]
-    return _Retried([e for e in found if is_error(e[2], e[0] in analysis.trusted)], solution.typing.types)
 
 
 def _resolve(analysis: Analysis) -> Solution:
@@ -232,31 +296,3 @@ def _silenced(analysis: Analysis, key: Key) -> Result:
     if known is None:
         return Result(())
     return Result(known.outs, (), (), known.mutated)
-
-
-def _attribute(
-    analysis: Analysis, roots: list[tuple[Entry, tuple[Fix, ...]]], rest: list[Entry]
-) -> tuple[list[tuple[Entry, tuple[Fix, ...]]], dict[int, tuple[tuple[str, str], ...]]]:
-    """Count the errors that repairs made go away under the nearest root that they depend on."""
-    p = analysis.program
-    roots.sort(key=lambda r: r[0][0])
-    reached: dict[int, int] = {}
-    starts = {entry[0]: id(entry[2]) for entry, _ in roots}
-    owner: list[int] = [0] * p.n_values
-    call_owner: dict[int, int] = {}
-    for k in range(len(p.kind)):
-        mine = starts.get(k, 0)
-        if not mine:
-            for v in p.inputs[k]:
-                if owner[v]:
-                    mine = owner[v]
-        if mine:
-            call_owner[k] = mine
-            for v in range(p.first[k], p.first[k] + p.outs[k]):
-                owner[v] = mine
-    followers: dict[int, list[tuple[str, str]]] = {}
-    default = id(roots[0][0][2]) if roots else 0
-    for k, _, issue in unique(rest):
-        followers.setdefault(call_owner.get(k, default), []).append((issue.code, p.nodes[k].name))
-    del reached
-    return roots, {root: tuple(found) for root, found in followers.items()}

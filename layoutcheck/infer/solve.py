@@ -43,7 +43,7 @@ class Solution:
 
 @attrs.define
 class Solver:
-    """Holds the evidence between passes."""
+    """Holds the evidence between passes. `patched` answers and `given` inputs stand in while a repair is tried."""
 
     program: Program
     ctx: Context
@@ -54,6 +54,7 @@ class Solver:
     fixed: set[int] = attrs.field(factory=set)
     memo: Memo = attrs.field(factory=dict)
     patched: dict[Key, Any] = attrs.field(factory=dict)
+    given: dict[int, Layout] = attrs.field(factory=dict)
 
     def solve(self, siblings: bool = True) -> Solution:
         """Run passes to a fixpoint."""
@@ -63,7 +64,7 @@ class Solver:
             runner = Runner(
                 self.program,
                 self.ctx,
-                build_inputs(self.program, self.ctx.mesh, self.plan, self.cuts, self.same),
+                {**build_inputs(self.program, self.ctx.mesh, self.plan, self.cuts, self.same), **self.given},
                 self.memo,
                 self.patched,
             )

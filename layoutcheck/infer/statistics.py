@@ -6,8 +6,9 @@ from typing import Any
 
 from layoutcheck.findings import Evidence, Statistics
 from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.undeclared import whole_by_default
 from layoutcheck.layouts import Layout, render
-from layoutcheck.program import PLACEHOLDER, UNKNOWN
+from layoutcheck.program import UNKNOWN
 
 
 def statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:
@@ -15,21 +16,8 @@ def statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:
     solution = analysis.solution
     declared = sum(1 for v in analysis.plan.declared)
     inferred = sum(1 for v, cuts in solution.cuts.items() if cuts)
-    defaulted = 0
-    for k, kind in enumerate(p.kind):
-        if kind == UNKNOWN:
-            defaulted += p.outs[k]
-        elif kind == PLACEHOLDER:
-            v = p.first[k]
-            if v in analysis.plan.declared or solution.cuts.get(v):
-                continue
-            of = solution.typing.types[v]
-            if (
-                isinstance(of, Layout)
-                and any(f.domain.kind == "variable" for a in of.axes for f in a)
-                and analysis.plan.roles.get(v) == "activation"
-            ):
-                defaulted += 1
+    defaulted = len(whole_by_default(analysis, solution.typing))
+    defaulted += sum(p.outs[k] for k, kind in enumerate(p.kind) if kind == UNKNOWN)
     values = p.n_values
     return Statistics(
         nodes=len(analysis.graph.nodes),

@@ -9,17 +9,17 @@ from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.call import Issue
 from layoutcheck.infer.entries import Entry, is_error, softened
 from layoutcheck.infer.path import path_to
-from layoutcheck.infer.run import Typing
+from layoutcheck.infer.run import Key
 from layoutcheck.layouts import Layout, render
 
 
 def finding_of(
     analysis: Analysis,
-    typing: Typing,
     entry: Entry,
-    fixes: tuple[Fix, ...],
-    followers: tuple[tuple[str, str], ...],
+    fixes: tuple[Fix, ...] = (),
+    followers: tuple[tuple[str, str], ...] = (),
 ) -> Finding:
+    """The finding of an issue at a call, with what repairs it and what follows from it."""
     k, key, issue = entry
     p = analysis.program
     node = p.nodes[k]
@@ -36,6 +36,7 @@ def finding_of(
     for i, slot in enumerate(issue.operands):
         if slot < len(texts):
             message = message.replace(f"{{{i}}}", texts[slot])
+    to_blame = blamed(key, issue)
     location = None
     if node.location is not None:
         location = Place(node.location.file, node.location.line, node.location.function or "")
@@ -47,12 +48,26 @@ def finding_of(
         module=node.module or "",
         location=location,
         operands=tuple(shown),
-        path=path_to(analysis, typing, k, issue),
+        path=path_to(analysis, analysis.solution.typing, k, issue, to_blame),
         fixes=fixes or _rule_fix(analysis, k, issue),
         consequences=followers,
-        operand=issue.operands[-1] if issue.operands else None,
+        operand=to_blame,
         graph=analysis.path,
     )
+
+
+def blamed(key: Key, issue: Issue) -> int | None:
+    """The operand to blame: of a sum the pending one, else the one that the message names, or the last of several."""
+    slots = [s for s in issue.operands if 0 <= s < len(key) - 1]
+    if not slots:
+        return issue.operands[-1] if issue.operands else None
+    if issue.code == "LC201":
+        pending = [s for s in slots if isinstance(of := key[1 + s], Layout) and (of.partial or of.bound)]
+        sums = [s for s in pending if key[1 + s].partial]
+        if sums or pending:
+            return (sums or pending)[0]
+    named = [slot for i, slot in enumerate(issue.operands) if f"{{{i}}}" in issue.text and slot in slots]
+    return named[0] if len(named) == 1 else issue.operands[-1]
 
 
 def _rule_fix(analysis: Analysis, k: int, issue: Issue) -> tuple[Fix, ...]:

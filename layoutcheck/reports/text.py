@@ -34,6 +34,8 @@ def _fixes(finding: Finding, paint: Paint) -> Iterator[str]:
         first, *rest = fix.text.splitlines() or [""]
         cost = price(fix)
         doubt = "" if fix.verified or not cost else "  (not checked)"
+        if fix.leaves:
+            doubt = f"  (leaves {printable(', '.join(f'{code} {node}' for code, node in fix.leaves))})"
         yield f"  {paint(f'fix {number}', 'good')}  {printable(first)}  {cost}{doubt}".rstrip()
         # What is to be pasted keeps its lines.
         yield from (f"         {printable(line)}".rstrip() for line in rest)

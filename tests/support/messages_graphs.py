@@ -12,6 +12,7 @@ from support.messages import case, full, local, pending, sharded
       operand 0  y  bf16[T, 8] +dp +tp/dp
       runs over 2 of the 4 ranks over which the other collectives run: the rest of the shards is left out
       path   y bf16[T, 8] +dp +tp/dp  <- first divergence
+      fix 1  run it over tp instead  + 128 bytes
       counted under it  LC201 output
     """
 )
@@ -110,7 +111,7 @@ def stale_shape_of_a_shard() -> GraphBuilder:
       operand 0  x  bf16[T/4@tp, 8]
       gathers over dp, but bf16[T/4@tp, 8] is split over tp along axis 0: every rank of dp holds the same part
       path   x bf16[T/4@tp, 8]  <- first divergence
-      fix 1  slice at rank(dp) of x first  0 bytes
+      fix 1  run it over tp instead  + 128 bytes
     """
 )
 def gather_over_another_group() -> GraphBuilder:
@@ -126,6 +127,7 @@ def gather_over_another_group() -> GraphBuilder:
       operand 1  y  bf16[T/4@dp, 8]
       bf16[T/4@tp, 8] is cut over tp, bf16[T/4@dp, 8] over dp: they hold different tokens
       path   y bf16[T/4@dp, 8]  <- first divergence
+      fix 1  all_gather over tp of x and all_gather over dp of y first  + 384 bytes
     """
 )
 def shares_of_two_groups() -> GraphBuilder:
@@ -181,7 +183,6 @@ def gathered_and_cut_again() -> GraphBuilder:
     """
     LC903 malformed-graph  mm
       the arguments do not fit aten.mm.default: aten.mm needs its argument mat2
-      fix 1  slice at rank(tp) of x first  0 bytes
     """
 )
 def an_argument_short() -> GraphBuilder:

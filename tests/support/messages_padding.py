@@ -13,6 +13,7 @@ from support.messages import case, local
       operand 0  x  bf16[T, 8] +tp
       10 rows of bf16[T, 8] +tp do not divide by the 4 ranks of tp: pad them first
       path   x bf16[T, 8] +tp  <- first divergence
+      fix 1  pad x by 2 rows to 12 first  0 bytes
     """
 )
 def scatter_of_uneven_tokens() -> GraphBuilder:
@@ -30,6 +31,7 @@ def scatter_of_uneven_tokens() -> GraphBuilder:
       12 padded tokens meet 10 tokens: bf16[pad(T, 12), 8] and bf16[T, 8]; pad both, or cut the padding off first
       path   x bf16[T, 8] -> constant_pad_nd bf16[pad(T, 12), 8] -> slice bf16[pad(T, 12)/4@tp, 8] -> all_gather bf16[pad(T, 12), 8]  <- first divergence
       fix 1  cut the padding off of all_gather first  0 bytes
+      fix 2  pad x by 2 rows to 12 first  0 bytes
     """
 )
 def padded_meets_unpadded() -> GraphBuilder:
@@ -47,6 +49,7 @@ def padded_meets_unpadded() -> GraphBuilder:
       operand 0  x  bf16[T, 8/4@tp]
       axis 0 of bf16[T, 8/4@tp] does not divide among the 4 ranks of tp
       path   x bf16[T, 8/4@tp]  <- first divergence
+      fix 1  pad x by 2 rows to 12 first  0 bytes  (leaves LC107 output)
     """
 )
 def exchange_of_uneven_tokens() -> GraphBuilder:
@@ -94,7 +97,7 @@ def padding_leaves() -> GraphBuilder:
       operand 0  x  bf16[T/4@tp, 8]
       rows 12:16 of 4 are empty, every token is lost; bf16[T/4@tp, 8] is this rank's share over tp already: do not slice it again
       path   x bf16[T/4@tp, 8]  <- first divergence
-      fix 1  all_gather over tp of x first  + 192 bytes
+      fix 1  leave this slice out  0 bytes
     """
 )
 def sliced_twice() -> GraphBuilder:

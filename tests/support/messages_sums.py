@@ -13,8 +13,8 @@ from support.messages import case, full, local, pending
       operand 0  x  bf16[T, 8] +tp
       bf16[T, 8] +tp is a pending sum over tp and goes into an op that is not linear in it
       path   x bf16[T, 8] +tp  <- first divergence
-      fix 1  all_reduce over tp of x first  + 384 bytes  (not checked)
-      fix 2  reduce_scatter over tp of x first  + 192 bytes  (not checked)
+      fix 1  move all_reduce in front of silu  0 bytes
+      fix 2  reduce_scatter over tp of x first, and leave all_reduce out  - 192 bytes
     """
 )
 def sum_into_a_nonlinear_op() -> GraphBuilder:
@@ -41,12 +41,13 @@ def sum_leaves() -> GraphBuilder:
 
 @case(
     """
-    LC201 partial-leak  add, operand 1
+    LC201 partial-leak  add, operand 0
       operand 0  x         bf16[T, 8] +tp
       operand 1  residual  bf16[T, 8]
       bf16[T, 8] +tp is a pending sum over tp, bf16[T, 8] is not: reduce it before they are added
-      path   residual bf16[T, 8]  <- first divergence
+      path   x bf16[T, 8] +tp  <- first divergence
       fix 1  all_reduce over tp of x first  + 384 bytes
+      fix 2  zero residual on all ranks of tp but one first  0 bytes
       counted under it  LC201 output
     """
 )
@@ -58,11 +59,11 @@ def sum_plus_complete() -> GraphBuilder:
 
 @case(
     """
-    LC201 partial-leak  mul, operand 1
+    LC201 partial-leak  mul, operand 0
       operand 0  x  bf16[T, 8] +tp
       operand 1  y  bf16[T, 8] +tp
       bf16[T, 8] +tp and bf16[T, 8] +tp are both pending sums over tp; their product is not one
-      path   y bf16[T, 8] +tp  <- first divergence
+      path   x bf16[T, 8] +tp  <- first divergence
       fix 1  all_reduce over tp of x first  + 384 bytes
       fix 2  all_reduce over tp of y first  + 384 bytes
     """
@@ -112,7 +113,7 @@ def mean_of_squares_of_a_sum() -> GraphBuilder:
       operand 0  x  bf16[T, 8]
       bf16[T, 8] is complete on every rank of tp; all_reduce adds it up 4 times
       path   x bf16[T, 8]  <- first divergence
-      fix 1  leave this collective out  0 bytes
+      fix 1  leave this collective out  - 384 bytes
     """
 )
 def reduce_of_complete() -> GraphBuilder:
@@ -127,7 +128,7 @@ def reduce_of_complete() -> GraphBuilder:
       operand 0  x  bf16[T, 8]
       bf16[T, 8] is complete on every rank of tp; reduce_scatter adds it up 4 times
       path   x bf16[T, 8]  <- first divergence
-      fix 1  leave this collective out  0 bytes
+      fix 1  leave this collective out  - 192 bytes
     """
 )
 def scatter_of_complete() -> GraphBuilder:
@@ -142,7 +143,7 @@ def scatter_of_complete() -> GraphBuilder:
       operand 0  x  bf16[T/4@tp, 8]
       bf16[T/4@tp, 8] holds other tokens on every rank of tp; all_reduce adds them up
       path   x bf16[T/4@tp, 8]  <- first divergence
-      fix 1  leave this collective out  0 bytes
+      fix 1  leave this collective out  - 96 bytes
     """
 )
 def reduce_of_shares() -> GraphBuilder:
@@ -173,7 +174,8 @@ def reduce_of_mixed_tokens() -> GraphBuilder:
       operand 0  mm_2  bf16[T/4@tp, 8] +tp mixed@tp
       bf16[T/4@tp, 8] +tp mixed@tp leaves with different tokens added up over tp
       path   x bf16[T/4@tp, 8] -> mm bf16[T/4@tp, 16/4@tp] mixed@tp -> mm_2 bf16[T/4@tp, 8] +tp mixed@tp  <- first divergence
-      fix 1  all_reduce over tp before it leaves  + 96 bytes
+      fix 1  replicate the weights over tp  0 bytes
+      fix 2  all_gather the tokens over tp before the first of these weights, reduce_scatter before it leaves  + 384 bytes
     """
 )
 def mixed_tokens_leave() -> GraphBuilder:
@@ -188,6 +190,8 @@ def mixed_tokens_leave() -> GraphBuilder:
       operand 0  mm  bf16[T/4@tp, 16/4@tp] mixed@tp
       bf16[T/4@tp, 16/4@tp] mixed@tp leaves sharded by tokens and by features at once over tp
       path   x bf16[T/4@tp, 8] -> mm bf16[T/4@tp, 16/4@tp] mixed@tp  <- first divergence
+      fix 1  replicate the weights over tp  0 bytes
+      fix 2  all_gather the tokens over tp before the first of these weights  + 192 bytes
     """
 )
 def tokens_and_features_leave() -> GraphBuilder:
@@ -202,8 +206,8 @@ def tokens_and_features_leave() -> GraphBuilder:
       operand 0  mm  bf16[T/4@tp, 16/4@tp] mixed@tp
       over tp bf16[T/4@tp, 16/4@tp] mixed@tp is sharded by tokens and by features at once
       path   x bf16[T/4@tp, 8] -> mm bf16[T/4@tp, 16/4@tp] mixed@tp  <- first divergence
-      fix 1  replicate the weights over tp and leave this collective out  - 48 bytes
-      fix 2  all_gather the tokens over tp before the first of these weights, reduce_scatter here  + 144 bytes
+      fix 1  replicate the weights over tp, keep the gather  + 288 bytes
+      fix 2  all_gather the tokens over tp before the first of these weights instead of here, and gather the features along axis 1  + 480 bytes
     """
 )
 def gather_of_tokens_and_features() -> GraphBuilder:
@@ -218,6 +222,7 @@ def gather_of_tokens_and_features() -> GraphBuilder:
       operand 0  bias  bf16[8]
       bf16[8] is added on every rank of tp to a product that is a pending sum, so it counts 4 times: add it after the reduction
       path   bias bf16[8]  <- first divergence
+      fix 1  add bias behind all_reduce  0 bytes
     """
 )
 def bias_on_every_rank() -> GraphBuilder:
@@ -235,8 +240,9 @@ def bias_on_every_rank() -> GraphBuilder:
       operand 1  bias  bf16[8]
       bf16[8] is added to the pending sum bf16[T, 8] +tp on every rank of tp, so it counts 4 times: add it after the reduction
       path   bias bf16[8]  <- first divergence
-      fix 1  all_reduce over tp of x first  + 384 bytes  (not checked)
-      fix 2  reduce_scatter over tp of x first  + 192 bytes  (not checked)
+      fix 1  move all_reduce in front of add, to x  0 bytes
+      fix 2  reduce_scatter over tp of x first, and leave all_reduce out  - 192 bytes
+      fix 3  zero bias on all ranks of tp but one first  0 bytes
     """
 )
 def bias_on_a_sum() -> GraphBuilder:
@@ -251,8 +257,8 @@ def bias_on_a_sum() -> GraphBuilder:
       operand 0  x  bf16[T, 8] +tp
       a number is added to bf16[T, 8] +tp on every rank of tp, so it counts 4 times: add it after the reduction
       path   x bf16[T, 8] +tp  <- first divergence
-      fix 1  all_reduce over tp of x first  + 384 bytes  (not checked)
-      fix 2  reduce_scatter over tp of x first  + 192 bytes  (not checked)
+      fix 1  move all_reduce in front of add  0 bytes
+      fix 2  reduce_scatter over tp of x first, and leave all_reduce out  - 192 bytes
     """
 )
 def number_on_a_sum() -> GraphBuilder:
@@ -267,8 +273,8 @@ def number_on_a_sum() -> GraphBuilder:
       operand 0  x  bf16[T, 8] +tp
       bf16[T, 8] +tp is a pending sum; padding with 1.0 on every rank counts once a rank: pad after the reduction
       path   x bf16[T, 8] +tp  <- first divergence
-      fix 1  all_reduce over tp of x first  + 384 bytes  (not checked)
-      fix 2  reduce_scatter over tp of x first  + 192 bytes  (not checked)
+      fix 1  move all_reduce in front of constant_pad_nd  - 96 bytes
+      fix 2  reduce_scatter over tp of x first, and leave all_reduce out  - 288 bytes
     """
 )
 def padding_with_ones() -> GraphBuilder:
@@ -285,6 +291,7 @@ def padding_with_ones() -> GraphBuilder:
       operand 1  w  bf16[4, 8]
       the summed axis holds 4 elements of bf16[T, 16/4@tp] and 4 of bf16[4, 8], not the same ones
       path   w bf16[4, 8]  <- first divergence
+      fix 1  declare w as [16/4@tp, 8]  0 bytes
     """
 )
 def contraction_of_shard_and_whole() -> GraphBuilder:

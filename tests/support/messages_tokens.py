@@ -14,8 +14,8 @@ from support.messages import case, full, local, pending, sharded
       operand 1  residual  bf16[T, 8]
       bf16[T/4@tp, 8] holds this rank's share of the tokens, bf16[T, 8] all of them
       path   residual bf16[T, 8]  <- first divergence
-      fix 1  all_gather over tp of x first  + 192 bytes
-      fix 2  slice at rank(tp) of residual first  0 bytes
+      fix 1  slice at rank(tp) of residual first  0 bytes
+      fix 2  all_gather over tp of x first  + 192 bytes
     """
 )
 def share_meets_all() -> GraphBuilder:
@@ -45,7 +45,7 @@ def literal_of_another_layout() -> GraphBuilder:
       operand 0  unsqueeze  bf16[1, T, 8]
       the size 4 was written for another layout: bf16[1, T, 8] has 16 here
       path   x bf16[T, 8]  <- first divergence
-      fix 1  slice at rank(tp) of unsqueeze first  0 bytes
+      fix 1  slice at rank(tp) along axis 1 of unsqueeze first  0 bytes
     """
 )
 def expand_to_a_share() -> GraphBuilder:
@@ -62,7 +62,7 @@ def expand_to_a_share() -> GraphBuilder:
       operand 1  y  bf16[T, 8]
       a sharded and a whole feature are joined along the sharded axis: bf16[T, 8/4@tp] and bf16[T, 8]
       path   y bf16[T, 8]  <- first divergence
-      fix 1  all_gather over tp of x first  + 192 bytes
+      fix 1  all_gather over tp along axis 1 of x first  + 192 bytes
       counted under it  LC201 output
     """
 )
@@ -74,11 +74,11 @@ def shard_beside_whole() -> GraphBuilder:
 
 @case(
     """
-    LC101 layout-mismatch  unpermute_tokens, operand 1
+    LC101 layout-mismatch  unpermute_tokens, operand 0
       operand 0  x    bf16[T, 8]
       operand 1  ids  i64[T, 2]
       bf16[T, 8] was not dispatched; only dispatched rows can be put back in token order
-      path   ids i64[T, 2]  <- first divergence
+      path   x bf16[T, 8]  <- first divergence
     """
 )
 def put_back_undispatched() -> GraphBuilder:
@@ -95,6 +95,7 @@ def put_back_undispatched() -> GraphBuilder:
       operand 1  slice_1  bf16[prefix(T, 0, 4), 8]
       same extent, different tokens: bf16[T/4@tp, 8] is this rank's share, bf16[prefix(T, 0, 4), 8] holds prefix(T, 0, 4) on every rank
       path   x bf16[T, 8] -> slice_1 bf16[prefix(T, 0, 4), 8]  <- first divergence
+      fix 1  slice at rank(tp)*4 instead of slice_1  0 bytes
     """
 )
 def constant_slice_for_a_share() -> GraphBuilder:
@@ -111,10 +112,11 @@ def constant_slice_for_a_share() -> GraphBuilder:
       operand 1  arange  i64[0..4]
       i64[0..4] counts from 0 on every rank, bf16[T/4@tp] is this rank's share: rank r needs the positions from its own offset on
       path   arange i64[0..4]  <- first divergence
+      fix 1  count from rank(tp)*4 in arange  0 bytes
     """
 )
 def positions_from_zero() -> GraphBuilder:
-    b = GraphBuilder()
+    b = GraphBuilder(rank=1)
     x = b.input("x", (4,), layout="[T/4@tp]")
     b.output([b.add(x, b.call("aten.arange.default", 4, shape=(4,), dtype="int64"))])
     return b
@@ -126,6 +128,7 @@ def positions_from_zero() -> GraphBuilder:
       operand 0  slice  bf16[prefix(T, 0, 4), 8]
       every rank of tp gathers the same rows bf16[prefix(T, 0, 4), 8]: they are a constant slice, not the rank's own
       path   x bf16[T, 8] -> slice bf16[prefix(T, 0, 4), 8]  <- first divergence
+      fix 1  slice at rank(tp)*4 instead of slice  0 bytes
     """
 )
 def gather_of_a_constant_slice() -> GraphBuilder:
@@ -156,8 +159,7 @@ def two_ranges() -> GraphBuilder:
       operand 0  x  bf16[T, 8]
       every rank of tp holds all of axis 0 of bf16[T, 8]; gathering repeats it 4 times, 16 become 64
       path   x bf16[T, 8]  <- first divergence
-      fix 1  leave this collective out  0 bytes
-      fix 2  slice at rank(tp) of x first  0 bytes
+      fix 1  leave this collective out  - 768 bytes
     """
 )
 def gather_of_full() -> GraphBuilder:
@@ -172,6 +174,7 @@ def gather_of_full() -> GraphBuilder:
       operand 0  x  bf16[T/4@tp, 8]
       gathers along axis 1, but over tp bf16[T/4@tp, 8] is sharded along another axis: gather along that one
       path   x bf16[T/4@tp, 8]  <- first divergence
+      fix 1  gather along axis 0  0 bytes
     """
 )
 def gather_along_features() -> GraphBuilder:
@@ -186,6 +189,7 @@ def gather_along_features() -> GraphBuilder:
       operand 0  x  bf16[T, 8] +tp
       scatters axis 1, a feature of bf16[T, 8] +tp; the tokens are on another axis: scatter that one
       path   x bf16[T, 8] +tp  <- first divergence
+      fix 1  scatter along axis 0  0 bytes  (leaves LC107 output)
     """
 )
 def scatter_along_features() -> GraphBuilder:
@@ -201,6 +205,7 @@ def scatter_along_features() -> GraphBuilder:
       operand 0  view  bf16[B*T/4@tp, 8]
       the shard over tp is not the leading factor of axis 0 of bf16[B*T/4@tp, 8]; the ranks' tokens come out in the wrong order: gather before the axes are merged
       path   x bf16[B, T/4@tp, 8]  <- first divergence
+      fix 1  all_gather over tp along axis 1 of x, before view  0 bytes
     """
 )
 def gather_behind_a_merge() -> GraphBuilder:
@@ -248,7 +253,7 @@ def running_sum_of_a_share() -> GraphBuilder:
       operand 0  x  bf16[T, 8/4@tp]
       runs over all features of an axis on which bf16[T, 8/4@tp] is sharded over tp
       path   x bf16[T, 8/4@tp]  <- first divergence
-      fix 1  all_gather over tp of x first  + 192 bytes  (not checked)
+      fix 1  all_gather over tp along axis 1 of x first, slice at rank(tp) along axis 1 of the result  + 192 bytes
     """
 )
 def softmax_of_a_shard() -> GraphBuilder:
@@ -264,6 +269,7 @@ def softmax_of_a_shard() -> GraphBuilder:
       operand 0  x  bf16[T, 8/4@tp]
       needs all features of this axis, bf16[T, 8/4@tp] is sharded over tp there
       path   x bf16[T, 8/4@tp]  <- first divergence
+      fix 1  all_gather over tp along axis 1 of x and replicate w over tp first, slice at rank(tp) along axis 1 of the result  + 192 bytes
     """
 )
 def norm_of_a_shard() -> GraphBuilder:
@@ -280,6 +286,7 @@ def norm_of_a_shard() -> GraphBuilder:
       operand 1  k  bf16[1, 2, T/4@tp, 8]
       needs all tokens of this axis, bf16[1, 2, T/4@tp, 8] is sharded over tp there
       path   k bf16[1, 2, T/4@tp, 8]  <- first divergence
+      fix 1  all_gather over tp along axis 2 of k and v first  + 768 bytes
     """
 )
 def keys_of_a_share() -> GraphBuilder:
@@ -295,7 +302,7 @@ def keys_of_a_share() -> GraphBuilder:
       operand 0  q  bf16[1, 2, T/4@tp, 8]
       is_causal counts rows from the first one of each rank, bf16[1, 2, T/4@tp, 8] is sharded over tp there: give the mask of the rank's own rows instead
       path   q bf16[1, 2, T/4@tp, 8]  <- first divergence
-      fix 1  all_gather over tp of q first  + 384 bytes
+      fix 1  all_gather over tp along axis 2 of q first  + 384 bytes
     """
 )
 def causal_queries_of_a_share() -> GraphBuilder:
@@ -344,7 +351,6 @@ def output_shard_undeclared() -> GraphBuilder:
       bf16[T/4@tp, 8] is this rank's share over tp, and is stored to a buffer that holds all tokens (bf16[T, 8])
       path   x bf16[T/4@tp, 8]  <- first divergence
       fix 1  all_gather over tp of x first  + 192 bytes
-      fix 2  slice at rank(tp) of cache first  0 bytes
     """
 )
 def share_into_a_whole_buffer() -> GraphBuilder:
@@ -360,6 +366,7 @@ def share_into_a_whole_buffer() -> GraphBuilder:
       operand 0  slice  bf16[T/4@tp, 8]
       each rank of tp stores its share of the tokens to a buffer that holds all of them: bf16[T/4@tp, 8]
       path   cache bf16[T, 8] -> slice bf16[T/4@tp, 8]  <- first divergence
+      fix 1  all_gather over tp of x, and store it to all of cache  + 192 bytes
     """
 )
 def share_through_a_view() -> GraphBuilder:
@@ -386,11 +393,11 @@ def last_token_of_a_share() -> GraphBuilder:
 
 @case(
     """
-    LC108 index-domain  index, operand 1
+    LC108 index-domain  index, operand 0
       operand 0  x     bf16[T/4@tp, 8]
       operand 1  last  i64[1]
       positions among all tokens are looked up in bf16[T/4@tp, 8], which holds one rank's share over tp
-      path   last i64[1]  <- first divergence
+      path   x bf16[T/4@tp, 8]  <- first divergence
       fix 1  all_gather over tp of x first  + 192 bytes
     """
 )
