@@ -2,8 +2,8 @@
 
     python benchmarks/cost_contracts.py [--model glm-5.1] [--hardware ascend-a3] [--tp 16] [--tokens 4096] [--quant int8]
 
-*plain* is the roofline of peak and bandwidth, *fixed* the one with 0.7 of the peak, 0.6 of the bandwidth and 5 us a kernel; collectives are
-latency and wire bytes over the link (of which *fixed* takes 0.7).
+*plain* is the roofline of peak and bandwidth, *fixed* the one with 0.7 of the peak, 0.6 of the bandwidth and 5 us a kernel;
+collectives are latency and wire bytes over the link (of which *fixed* takes 0.7).
 """
 
 from __future__ import annotations

@@ -105,12 +105,26 @@ def _cudnn(x: torch.Tensor) -> torch.Tensor:
     return torch.ops.aten._scaled_dot_product_cudnn_attention(q, q, q, None, False)[0]
 
 
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    one = torch.empty((), device="meta", dtype=torch.float32)
+    left = x[0].to(torch.float8_e4m3fn)
+    right = torch.empty((16, x.shape[-1]), device="meta").to(torch.float8_e4m3fn)
+    return torch.ops.aten._scaled_mm(left, right.t(), one, one, out_dtype=torch.bfloat16)
+
+
+def _images(x: torch.Tensor) -> torch.Tensor:
+    layer = torch.nn.Conv2d(x.shape[0], 6, (3, 2), stride=2, padding=1).to("meta")
+    return layer(x.unsqueeze(0))
+
+
 COUNTED: dict[str, Callable[..., Any]] = {
     "layer": lambda x: Tiny(x.shape[-1], 2).to("meta")(x),
     "baddbmm": _baddbmm,
     "efficient attention": _efficient,
     "flash attention": _flash,
     "cudnn attention": _cudnn,
+    "scaled": _scaled,
+    "images": _images,
 }
 
 
@@ -128,6 +142,30 @@ def test_flops_are_those_of_torchs_counter(name: str, shape: tuple[int, ...]) ->
         found[op.split(".")[1]] += flops
     assert {op: found[op] for op in wanted} == wanted
     assert not cost.uncovered
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_flops_of_a_whole_model_are_those_of_torchs_counter(family: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    figures = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "vocab_size": 128,
+    }
+    config = getattr(transformers, f"{family}Config")(**figures, attn_implementation="eager")
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    ids = torch.zeros(2, 24, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(ids, use_cache=False)
+    with torch.no_grad():
+        program = torch.export.export(model, (ids,), {"use_cache": False}, strict=False)
+    found = totals(lifted(from_fx(program)), "op")
+    products = sum(found[op][0] for op in ("aten.linear.default", "aten.matmul.default"))
+    assert products == counter.get_total_flops()
 
 
 # ---- laws
