@@ -123,6 +123,28 @@ def test_a_carried_type_that_changes_from_repeat_to_repeat() -> None:
         assert_same_typing(graph)
 
 
+@pytest.mark.parametrize("carried", [1, 2])
+def test_a_nested_region_in_a_body_that_is_typed_again(carried: int) -> None:
+    """The outer body is typed for rows and for columns, and the inner one in each."""
+
+    def inner(b: Builder, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(b.add(values[-1], b.silu(v)) for v in values)
+
+    def outer(b: Builder, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        turned = [b.call("aten.permute.default", v, (1, 0), shape=v.shape) for v in values]
+        return b.repeat(inner, tuple(turned), 3)
+
+    for times in (2, 3, 4):
+        b = Builder(tokens=32)
+        x = b.input("hidden_states", (32, 32), layout="[T, 32]")
+        graph = b.graph(*b.repeat(outer, tuple([b.silu(x)] * carried), times))
+        assert len(find_regions(graph)) == 2
+        assert_same_typing(graph)
+        typed = layoutcheck.check(graph)
+        wanted = ["[32, T]", "[T, 32]"][times % 2 == 0]
+        assert typed.layout_text(graph.nodes[-2].name) == f"bf16{wanted}"
+
+
 @pytest.mark.parametrize("times", [10, 10_000])
 def test_a_body_is_typed_once(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of calls that are typed does not depend on the number of repeats."""
