@@ -16,6 +16,7 @@ from layoutcheck.cost.hardware import load_hardware
 from layoutcheck.cost.lift import lift
 from layoutcheck.cost.model_cost import model_cost
 from layoutcheck.cost.terms import GraphCost
+from layoutcheck.cost.time_formulas import compile_times
 from layoutcheck.errors import InputError
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.models import load_model, model_from_dict, shipped_models
@@ -180,6 +181,38 @@ def test_decode_reads_the_context_and_prefill_does_not_forget_it() -> None:
     assert later > first
 
 
+@pytest.mark.parametrize("tokens", [64, 512, 16384])
+def test_weights_that_move_hide_behind_the_kernels_of_their_layers(tokens: int) -> None:
+    a3 = load_hardware("ascend-a3")
+    cost = cost_of(
+        "glm-5.1",
+        tp=16,
+        contract="dsa-cp-query-local",
+        quant="int8",
+        distribute=("q_b_proj",),
+        gather=("o_proj",),
+    )
+    plain, beside = (time_graph(cost, a3, {"T": tokens}, overlap=o) for o in (False, True))
+    hidden = 0.0
+    for regions in {t.term.regions for t in plain.timed}:
+        here = [t for t in plain.timed if t.term.regions == regions]
+        moved = sum(t.us for t in here if t.term.prefetched)
+        kernels = sum(t.us for t in here if t.term.kernel != "collective")
+        hidden += min(moved, kernels)
+    assert hidden > 0
+    assert beside.total_us == pytest.approx(plain.total_us - hidden)
+    assert beside.estimate.total == pytest.approx(beside.total_us)
+    fixed = {n: v for n, v in cost.values.items() if n != "context"}
+    compiled = compile_times(cost, a3, fixed, overlap=True).at(T=tokens, context=0)
+    assert float(compiled["total"]) == pytest.approx(beside.total_us, rel=1e-11)
+    bare = cost_of("glm-5.1", tp=16, contract="dsa-cp-query-local", quant="int8")
+    without = totals(bare, "wire", T=tokens)["communication"]
+    # a ring's share of a gathered o_proj, all of a broadcast q_b_proj, one byte an element
+    moving = 78 * (16384 * 6144 * 15 // 16 + 16384 * 2048)
+    assert totals(cost, "wire", T=tokens)["communication"] == without + moving
+    assert totals(cost, "flops", T=tokens).keys() == totals(bare, "flops", T=tokens).keys()
+
+
 def test_shared_indexers_are_one_body() -> None:
     config = load_model("glm-5.2")
     assert config.indexer is not None
@@ -210,6 +243,21 @@ def test_shared_indexers_are_one_body() -> None:
             "glm-5.1",
             {"tp": 8, "ep": 4},
             "--ep: ep is 1, or a multiple of tp up to tp * dp: not 4 with tp 8 and dp 1",
+        ),
+        (
+            "glm-5.1",
+            {"tp": 8, "contract": "tensor-parallel", "gather": ("o_proj",)},
+            "--gather: tensor-parallel has no whole o_proj on every rank",
+        ),
+        (
+            "glm-5.1",
+            {"tp": 8, "contract": "dsa-cp-prefill", "distribute": ("gate",)},
+            "--distribute: 'gate' is none of o_proj, q_b_proj",
+        ),
+        (
+            "glm-5.1",
+            {"tp": 8, "contract": "dsa-cp-prefill", "distribute": ("o_proj",), "gather": ("o_proj",)},
+            "--gather: o_proj is either distributed or gathered",
         ),
         ("glm-5.1", {"tp": 3}, "--ep: 256 experts do not divide by 3"),
     ],

@@ -35,6 +35,11 @@ import click
     help="Of a model: quantised linears.  [default: none]",
 )
 @click.option("--mtp", is_flag=True, help="Of a model: with its layers for multi-token prediction.")
+@click.option(
+    "--distribute", multiple=True, metavar="MODULE", help="Of a model: broadcast this weight, layer by layer."
+)
+@click.option("--gather", multiple=True, metavar="MODULE", help="Of a model: keep it divided and gather it.")
+@click.option("--overlap", is_flag=True, help="Moving weights runs beside the kernels of their layers.")
 @click.option("--at", multiple=True, metavar="NAME=NUMBER", help="Value of another symbol.")
 @click.option(
     "--by", type=click.Choice(["role", "op", "layer", "kernel", "node"]), default="role", show_default=True

@@ -16,7 +16,7 @@ from layoutcheck.cost.tables import Measured, load_tables
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.errors import InputError
 
-_MODEL_ONLY = ("contract", "decode", "sequences", "quant", "mtp")
+_MODEL_ONLY = ("contract", "decode", "sequences", "quant", "mtp", "distribute", "gather")
 
 
 def run(options: Mapping[str, Any]) -> int:
@@ -58,7 +58,9 @@ def report_of(options: Mapping[str, Any]) -> CostReport:
     hardware = load_hardware(options["hardware"])
     tables = _tables(options["tables"])
     cost, given = _lifted(options)
-    return time_graph(cost, hardware, given, tables=tables, routing=options["routing"])
+    return time_graph(
+        cost, hardware, given, tables=tables, routing=options["routing"], overlap=options["overlap"]
+    )
 
 
 def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
@@ -95,6 +97,8 @@ def from_figures(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]
         sequences=sequences,
         quant=options["quant"] or "none",
         mtp=bool(options["mtp"]),
+        distribute=tuple(options["distribute"]),
+        gather=tuple(options["gather"]),
     )
     if tokens is None:
         raise InputError("give --tokens: how many a step has, of one data-parallel group")

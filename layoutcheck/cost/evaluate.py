@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from layoutcheck.cost.collectives import exposed_us
 from layoutcheck.cost.estimate import Entry, Estimate
 from layoutcheck.cost.hardware import Hardware
 from layoutcheck.cost.tables import Measured
@@ -118,6 +119,7 @@ def time_graph(
     *,
     tables: Measured | None = None,
     routing: str = "balanced",
+    overlap: bool = False,
 ) -> CostReport:
     """Time every term at certain counts.
 
@@ -127,6 +129,7 @@ def time_graph(
         given: values of symbols other than the recorded ones.
         tables: a user's measurements, which win inside their range.
         routing: how tokens spread over experts: ``balanced``, ``uniform``, ``skewed``.
+        overlap: collectives of weights run while the kernels of their layers do; only what exceeds those counts.
 
     Raises:
         InputError: a symbol has no value or an impossible one, or a kernel cannot be timed on this hardware.
@@ -150,11 +153,33 @@ def time_graph(
             estimate.entries.append(entry)
             found = Timed(term, sizes, before.work, entry)
         timed.append(found)
+    if overlap:
+        timed = _overlapped(timed)
+        estimate.entries = [t.entry for t in timed]
     floor: dict[str, float] = defaultdict(float)
     for item in cost.uncovered:
         moved = evaluate(item.moved, values) if isinstance(item.moved, Expr) else item.moved
         floor[item.op] += item.count * (moved / hardware.bandwidth + hardware.launch_us)
     return CostReport(cost, hardware, values, tuple(timed), estimate, dict(floor))
+
+
+def _overlapped(timed: list[Timed]) -> list[Timed]:
+    """Of collectives of weights, what the other kernels of their region do not hide."""
+    moved: dict[Any, float] = defaultdict(float)
+    hiding: dict[Any, float] = defaultdict(float)
+    for t in timed:
+        if t.term.prefetched:
+            moved[t.term.regions] += t.us
+        elif t.term.kernel != "collective":  # others want the links too
+            hiding[t.term.regions] += t.us
+    found = []
+    for t in timed:
+        if t.term.prefetched and moved[t.term.regions]:
+            left = exposed_us(moved[t.term.regions], hiding[t.term.regions], True)
+            share = float(left) / moved[t.term.regions]
+            t = evolve(t, entry=evolve(t.entry, us=t.entry.us * share))
+        found.append(t)
+    return found
 
 
 def _time(

@@ -225,6 +225,8 @@ class _Lifting:
         collective = kernel == "collective"
         if collective and sizes["ranks"] == 1:
             return
+        if collective and p.inputs[k] and self.flow.kinds[p.inputs[k][0]] == "W":
+            options = {**options, "weights": 1}
         role = "communication" if collective else self.places.role(k)
         node, op = p.nodes[k].name, p.instances[p.op[k]].target
         layer, count = self.places.layer(k), self.places.count(k)

@@ -89,4 +89,6 @@ def describe(step: Step) -> str:
     phase = "decode" if step.decode else f"prefill of {step.sequences} sequence{'s' * (step.sequences > 1)}"
     groups = f"tp {step.tp}, dp {step.dp}, ep {step.ep}"
     linears = f"{step.quant} linears" if step.quant else "no quantised linears"
-    return f"{step.contract}, {phase}, {groups}, {linears}" + (", with MTP" if step.mtp else "")
+    more = [", with MTP"] * step.mtp + [f", {m} broadcast" for m in step.distribute]
+    more += [f", {m} gathered" for m in step.gather]
+    return f"{step.contract}, {phase}, {groups}, {linears}" + "".join(more)

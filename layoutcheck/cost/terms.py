@@ -44,9 +44,16 @@ class Term:
         return KERNELS[self.kernel]
 
     @property
+    def prefetched(self) -> bool:
+        """Whether it moves weights, which may run while the kernels of its region do."""
+        return bool(self.options.get("weights"))
+
+    @property
     def title(self) -> str:
         """The kernel with its label, such as ``gemm:query``; a collective by its operation."""
         name = str(self.options["op"]) if self.kernel == "collective" else self.kernel
+        if self.options.get("weights"):
+            name += " of weights"
         return f"{name}:{self.label}" if self.label else name
 
     def symbols(self) -> set[str]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from layoutcheck.cost.collectives import exposed_us
 from layoutcheck.cost.compiled import Compiled, compile_formulas
 from layoutcheck.cost.hardware import Hardware
 from layoutcheck.cost.terms import GraphCost
@@ -15,7 +16,11 @@ TOTAL = "total"
 
 
 def time_formulas(
-    cost: GraphCost, hardware: Hardware, given: Mapping[str, int], routing: str = "balanced"
+    cost: GraphCost,
+    hardware: Hardware,
+    given: Mapping[str, int],
+    routing: str = "balanced",
+    overlap: bool = False,
 ) -> dict[str, Any]:
     """Microseconds by role, and in all, as sympy expressions over the symbols that are not given.
 
@@ -23,28 +28,45 @@ def time_formulas(
         cost: the lifted graph.
         hardware: whose constants are taken.
         given: values of all group sizes (a collective's formula needs its rank count as a number), and of what else is fixed.
-        routing: see ``time_graph``.
+        routing, overlap: see ``time_graph``.
     """
     import sympy
 
     known: dict[Any, Any] = {}
     roles: dict[str, list[Any]] = defaultdict(list)
+    hiding: dict[Any, list[Any]] = defaultdict(list)
+    moved: dict[Any, list[Any]] = {}
+    mover: dict[Any, str] = {}
     for term in cost.terms:
         key = (term.kernel, tuple(term.sizes.items()), tuple(sorted(term.options.items())))
         if key not in known:
             sizes = {n: _filled(size, given) for n, size in term.sizes.items()}
             known[key] = term.table.time(hardware, sizes, {**term.options, "routing": routing})
-        roles[term.role].append(term.count * known[key])
+        us = term.count * known[key]
+        if overlap and term.prefetched:
+            moved.setdefault(term.regions, []).append(us)
+            mover[term.regions] = term.role
+            continue
+        if term.kernel != "collective":
+            hiding[term.regions].append(us)
+        roles[term.role].append(us)
+    for regions, times in moved.items():
+        left = exposed_us(sympy.Add(*times), sympy.Add(*hiding[regions], evaluate=False), True)
+        roles[mover[regions]].append(left)
     found = {role: sympy.Add(*terms, evaluate=False) for role, terms in roles.items()}
     every = [t for terms in roles.values() for t in terms]
     return {**found, TOTAL: sympy.Add(*every, evaluate=False)}
 
 
 def compile_times(
-    cost: GraphCost, hardware: Hardware, given: Mapping[str, int], routing: str = "balanced"
+    cost: GraphCost,
+    hardware: Hardware,
+    given: Mapping[str, int],
+    routing: str = "balanced",
+    overlap: bool = False,
 ) -> Compiled:
     """The formulas of :func:`time_formulas`, compiled."""
-    return compile_formulas(time_formulas(cost, hardware, given, routing))
+    return compile_formulas(time_formulas(cost, hardware, given, routing, overlap))
 
 
 def _filled(size: Any, given: Mapping[str, int]) -> Any:

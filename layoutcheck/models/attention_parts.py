@@ -84,7 +84,7 @@ def _output(b: Writer, mixed: Value, local: bool) -> Value:
         flat = b.view(mixed, b.tokens, _flat(mixed))
         return b.spread(b.project(b.codes(flat), width, cut="rows"), local)
     own = b.own(mixed)
-    return b.project(b.codes(b.view(own, own.shape[0], _flat(own))), width)
+    return b.project(b.codes(b.view(own, own.shape[0], _flat(own))), width, module="o_proj")
 
 
 def _flat(x: Value) -> int:
@@ -180,7 +180,9 @@ def _projections(
         sin,
         b.cut(rank, width, dtype=quant) if rank else None,
         b.weight(rank) if rank else None,
-        b.cut(heads * dim, rank or width, axis=cut, dtype=quant),
+        b.cut(heads * dim, rank or width, axis=cut, dtype=quant)
+        if cut is not None
+        else b.moved("q_b_proj", heads * dim, rank or width, quant),
         b.cut(kv + rope, width, dtype=quant),
         b.weight(kv),
         *(heads, dim, latent.qk_nope_head_dim, rope, kv, rank or width),
@@ -279,7 +281,8 @@ def _queries_local(
     if owns:
         topk = _split_indexer(b, own, q_latent, inputs, c.indexer)
     mixed = _attend(b, q, compressed, rotated, inputs, c.latent, topk)
-    branch = b.project(b.codes(b.view(mixed, mixed.shape[0], _flat(mixed))), c.hidden_size)
+    flat = b.codes(b.view(mixed, mixed.shape[0], _flat(mixed)))
+    branch = b.project(flat, c.hidden_size, module="o_proj")
     return (branch if local else b.whole(branch)), topk
 
 

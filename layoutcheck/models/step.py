@@ -16,6 +16,10 @@ QUANT = {"none": None, "int8": "int8", "w8a8": "int8", "fp8": "float8_e4m3fn"}
 """Data types of quantised linears by the word that asks for them."""
 
 
+MOVED = ("o_proj", "q_b_proj")
+"""Modules whose whole weight may come from other ranks, where a contract keeps all heads on every rank."""
+
+
 @frozen
 class Style:
     """What a contract asks of the graph (see ``rules/models/_steps.json``)."""
@@ -37,6 +41,8 @@ class Step:
         sequences: sequences of a prefill step.
         quant: data type of the quantised linears, None for none.
         mtp: whether layers for multi-token prediction run.
+        distribute, gather: modules of ``MOVED`` whose weight lies whole on one rank a layer and is broadcast, or is cut over the
+            ranks and gathered, before it is used.
     """
 
     tp: int = 1
@@ -47,6 +53,8 @@ class Step:
     sequences: int = 1
     quant: str | None = None
     mtp: bool = False
+    distribute: tuple[str, ...] = ()
+    gather: tuple[str, ...] = ()
 
     @property
     def style(self) -> Style:
@@ -77,6 +85,8 @@ def step_for(
     sequences: int = 1,
     quant: str = "none",
     mtp: bool = False,
+    distribute: tuple[str, ...] = (),
+    gather: tuple[str, ...] = (),
 ) -> Step:
     """A step that fits the model.
 
@@ -87,6 +97,7 @@ def step_for(
         contract: by default ``tensor-parallel``.
         decode, sequences, mtp: see :class:`Step`.
         quant: a word of ``QUANT``.
+        distribute, gather: see :class:`Step`.
 
     Raises:
         InputError: the model does not have what the contract needs, or does not divide by the groups.
@@ -117,7 +128,15 @@ def step_for(
     _divides(config, style, tp)
     if mtp and not config.mtp_layers:
         raise InputError(f"{config.name} has no layers for multi-token prediction", "--mtp")
-    return Step(tp, dp, ranks, name, decode, sequences, QUANT[quant], mtp)
+    for option, modules in (("--distribute", distribute), ("--gather", gather)):
+        for module in modules:
+            if module not in MOVED:
+                raise InputError(f"{module!r} is none of {', '.join(MOVED)}", option)
+            if style.heads == "cut" or config.latent is None:
+                raise InputError(f"{name} has no whole {module} on every rank", option)
+    if both := set(distribute) & set(gather):
+        raise InputError(f"{both.pop()} is either distributed or gathered", "--gather")
+    return Step(tp, dp, ranks, name, decode, sequences, QUANT[quant], mtp, distribute, gather)
 
 
 def _divides(config: ModelConfig, style: Style, tp: int) -> None:

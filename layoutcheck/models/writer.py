@@ -54,13 +54,32 @@ class Writer(Builder):
         )
         return codes, scale
 
-    def project(self, x: tuple[Value, Value | None], width: int, *, cut: str = "") -> Value:
-        """A linear of ``width`` local columns. ``cut``: ``columns`` or ``rows`` of the weight lie on this rank only."""
+    def moved(self, module: str, rows: int, columns: int, dtype: str | None) -> Value:
+        """A whole weight of a module: this rank's own, or from the ranks that the step says."""
+        if self.ranks > 1 and module in self.step.gather:
+            part = self.cut(rows // self.ranks, columns, axis=0, dtype=dtype)
+            return self.all_gather(part)
+        weight = self.input("w", (rows, columns), dtype)
+        if self.ranks > 1 and module in self.step.distribute:
+            return self.call(
+                "c10d_functional.broadcast.default",
+                *(weight, 0, "", self.group, self.ranks),
+                shape=weight.shape,
+                dtype=weight.dtype,
+            )
+        return weight
+
+    def project(self, x: tuple[Value, Value | None], width: int, *, cut: str = "", module: str = "") -> Value:
+        """A linear of ``width`` local columns. ``cut``: ``columns`` or ``rows`` of the weight lie on this rank only; ``module`` is
+        its name where its weight may come from other ranks."""
         codes, scale = x
         inner = codes.shape[-1]
         axis = {"columns": 0, "rows": 1}.get(cut)
         quant = self.step.quant if scale is not None else None
-        weight = self.cut(width, inner, axis=axis, dtype=quant)
+        if module:
+            weight = self.moved(module, width, inner, quant)
+        else:
+            weight = self.cut(width, inner, axis=axis, dtype=quant)
         turned = self.call("aten.permute.default", weight, (1, 0), shape=(inner, width), dtype=weight.dtype)
         shape = (*codes.shape[:-1], width)
         if scale is None:
