@@ -10,20 +10,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks import reasons, samples_auto, samples_fused, samples_torch  # noqa: E402
+from ranks import reasons, samples_auto, samples_fused, samples_more, samples_torch  # noqa: E402
 from ranks.enumerate_rules import SIZES, Sample, Verdict, verify_sample  # noqa: E402
 
 from layoutcheck.ranks.reference import find  # noqa: E402
 from layoutcheck.rules.rulebook import RuleBook  # noqa: E402
 
 BOOK = RuleBook.load()
-FAST = (1, 2, 3)
+FAST = (2, 3)  # one rank: test_op_runs; four: nightly
 
 
 def samples() -> Iterator[Sample]:
     yield from samples_auto.pointwise(BOOK)
     yield from samples_torch.all_samples()
     yield from samples_fused.all_samples()
+    yield from samples_more.all_samples()
 
 
 def by_op() -> dict[str, list[Sample]]:

@@ -76,12 +76,22 @@ def c10d_broadcast(input: Tensor, src: int, group_name: str) -> Talk:
     return (yield Exchange("broadcast", input, group_name, root=src))
 
 
-@reference(
-    "_c10d_functional.wait_tensor", "_c10d_functional._wrap_tensor_autograd", "c10d_functional.wait_tensor"
-)
+@reference("_c10d_functional.wait_tensor")
 def wait_tensor(tensor: Tensor) -> Tensor:
     """A value is there as soon as it was exchanged."""
     return tensor
+
+
+@reference("_c10d_functional._wrap_tensor_autograd")
+def wrap_tensor(input: Tensor) -> Tensor:
+    """The value itself."""
+    return input
+
+
+@reference("c10d_functional.wait_tensor")
+def old_wait_tensor(self: Tensor) -> Tensor:
+    """The value itself."""
+    return self
 
 
 @reference("c10d.allreduce_")
@@ -172,6 +182,10 @@ def exchange(requests: Sequence[Exchange], me: int) -> Tensor:
         return torch.cat(values, first.dim)
     if first.kind == "share":
         return _share(requests[me].x, n, me, first.dim)
+    if first.kind == "padded_share":
+        from layoutcheck.ranks.reference.torch_collectives import padded_share
+
+        return padded_share(requests[me].x, n, me)
     if first.kind == "reduce_scatter":
         return _share(torch.stack(values).sum(0).to(values[0].dtype), n, me, first.dim)
     if first.kind == "broadcast":

@@ -151,6 +151,8 @@ def _load() -> None:
             pointwise,
             quantise,
             rotary,
+            streams,
+            torch_collectives,
         )
 
 
