@@ -143,6 +143,12 @@ def test_hardware_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["G", "--hardware", "h100", "--at", "T=x"], "--at: T is 'x', not a number"),
         (["G", "--hardware", "h100", "--at", "T=0"], "T is 0"),
         (["G", "--hardware", "h100", "--group", "tp=p"], "--group: the size of tp is not a number"),
+        (["G", "--hardware", "h100", "--group", "tp=2", "--tp", "4"], "--group: tp is given twice: 2 and 4"),
+        (
+            ["G", "--hardware", "h100", "--group", "foo=2"],
+            "--group: no size depends on the group foo; there is tp, T",
+        ),
+        (["G", "--hardware", "h100", "--mtp"], "--mtp: is for models; a graph is what it is"),
         (["G", "--hardware", "h100", "--table", "none.csv"], "--table: no such file: none.csv"),
         (["G", "--hardware", "h100", "--kernels", "none"], "--kernels: no such folder: none"),
         (

@@ -90,6 +90,14 @@ def cost_command(**options: Any) -> int:
 
     Exit code: 0, 2 bad input.
     """
+    from layoutcheck.cli.options import existing, group_sizes, pairs, token_axes
     from layoutcheck.cost.command import run
 
+    options["groups"] = group_sizes(None, options["groups"])
+    options["token_axes"] = token_axes(options["token_axes"])
+    options["layouts"] = pairs(options["layouts"], "--layout", "NAME=TEXT")
+    options["at"] = pairs(options["at"], "--at", "NAME=NUMBER")
+    for name in ("rules", "kernels"):
+        options[name] = [existing(f, f"--{name}", folder=True) for f in options[name]]
+    options["tables"] = [existing(f, "--table") for f in options["tables"]]
     return run(options)

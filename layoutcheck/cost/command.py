@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from layoutcheck.cli.options import existing, group_sizes, pairs, token_axes
 from layoutcheck.cost.evaluate import KEYS, CostReport, time_graph
 from layoutcheck.cost.hardware import hardware_names, load_hardware
 from layoutcheck.cost.tables import Measured, load_tables
@@ -20,7 +19,11 @@ _MODEL_ONLY = ("contract", "decode", "sequences", "quant", "mtp", "distribute", 
 
 
 def run(options: Mapping[str, Any]) -> int:
-    """Print the cost of a graph or a model and return the exit code."""
+    """Print the cost of a graph or a model and return the exit code.
+
+    Args:
+        options: those of the command; lists of texts (groups, layouts, token axes, counts) are read already.
+    """
     if options["list_hardware"]:
         click.echo(hardware_list())
         return 0
@@ -104,33 +107,40 @@ def from_figures(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]
         raise InputError("give --tokens: how many a step has, of one data-parallel group")
     if tokens % sequences:
         raise InputError(f"{tokens} tokens are not the same for {sequences} sequences", where="--sequences")
-    folders = [existing(f, "--rules", folder=True) for f in options["rules"]]
-    own = [existing(f, "--kernels", folder=True) for f in options["kernels"]]
-    queries = options["indexer_queries"]
-    cost = model_cost(config, step, rules=folders, kernels=own, indexer_queries=queries)
+    cost = model_cost(
+        config,
+        step,
+        rules=options["rules"],
+        kernels=options["kernels"],
+        indexer_queries=options["indexer_queries"],
+    )
     return cost, counts(options, cost)
 
 
 def graph_cost(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
     """An exported graph, lifted; groups that its formulas hold are counts, others say what its groups are."""
-    sizes = group_sizes(str(options["tp"]) if options["tp"] else None, options["groups"])
-    for name in ("ep", "dp"):
-        if options[name]:
-            sizes.setdefault(name, options[name])
-    numbers = {n: s for n, s in sizes.items() if isinstance(s, int)}
-    if len(numbers) < len(sizes):
-        name = next(n for n, s in sizes.items() if not isinstance(s, int))
-        raise InputError(f"the size of {name} is not a number", where="--group")
+    sizes: dict[str, Any] = dict(options["groups"])
+    for name in ("tp", "ep", "dp"):
+        size = options[name]
+        if size and sizes.setdefault(name, size) != size:
+            raise InputError(f"{name} is given twice: {sizes[name]} and {size}", where="--group")
+    for name, size in sizes.items():
+        if not isinstance(size, int):
+            raise InputError(f"the size of {name} is not a number", where="--group")
     try:
         cost = _analysed(options, {})
-        unknown = {n: s for n, s in numbers.items() if n not in cost.values}
+        unknown = {n: s for n, s in sizes.items() if n not in cost.values and s > 1}
     except InputError as error:
-        if error.where != "group" or not numbers:
+        if error.where != "group" or not sizes:
             raise
-        unknown = numbers
+        unknown = sizes
     if unknown:
         cost = _analysed(options, unknown)
-    given = {n: s for n, s in numbers.items() if n in cost.values}
+        for name in unknown:
+            if name not in cost.values:
+                known = ", ".join(n for n in cost.values if n != "context") or "none"
+                raise InputError(f"no size depends on the group {name}; there is {known}", where="--group")
+    given = {n: s for n, s in sizes.items() if n in cost.values}
     return cost, {**given, **counts(options, cost)}
 
 
@@ -150,7 +160,7 @@ def counts(options: Mapping[str, Any], cost: GraphCost) -> dict[str, int]:
         given["T"] = options["tokens"]
     if options["context"] is not None:
         given["context"] = options["context"]
-    for name, value in pairs(options["at"], "--at", "NAME=NUMBER").items():
+    for name, value in options["at"].items():
         if not value.isascii() or not value.isdecimal() or len(value) > 15:
             raise InputError(f"{name} is {value!r}, not a number", where="--at")
         given[name] = int(value)
@@ -161,33 +171,31 @@ def _analysed(options: Mapping[str, Any], groups: dict[str, Any]) -> GraphCost:
     from layoutcheck.cost.lift import lift
     from layoutcheck.infer.analysis import analyse
 
-    folders = [existing(f, "--kernels", folder=True) for f in options["kernels"]]
     analysis = analyse(
         options["source"],
         groups=groups,
         rank=None,
         world=None,
-        tokens=token_axes(options["token_axes"]),
-        layouts=pairs(options["layouts"], "--layout", "NAME=TEXT"),
+        tokens=list(options["token_axes"]),
+        layouts=dict(options["layouts"]),
         assumptions=list(options["assumptions"]),
-        rules=[existing(f, "--rules", folder=True) for f in options["rules"]],
+        rules=list(options["rules"]),
         plan=None,
         trust={},
         others=[],
     )
-    return lift(analysis, kernels=folders, indexer_queries=options["indexer_queries"])
+    return lift(analysis, kernels=options["kernels"], indexer_queries=options["indexer_queries"])
 
 
-def _tables(names: tuple[str, ...]) -> Measured:
+def _tables(paths: Sequence[Path]) -> Measured:
     """The tables of all mapping files; a table's own name stands for the mapping beside it."""
     tables: list[Any] = []
-    for name in names:
-        path = existing(name, "--table")
+    for path in paths:
         if path.suffix != ".json":
             mapping = path.with_suffix(".json")
             if not mapping.is_file():
                 raise InputError(
-                    f"a table needs a mapping of its columns: {mapping.name} beside it", where=name
+                    f"a table needs a mapping of its columns: {mapping.name} beside it", where=str(path)
                 )
             path = mapping
         tables.extend(load_tables(path).tables)
