@@ -280,9 +280,11 @@ def _with_operands(
     if lone and (undone or (result.outs and any(result.outs[0] is ins[slot] for slot in ways))):
         # The call would only undo what the conversion does.
         return None
-    cost = FREE
-    for way in ways.values():
-        cost = cost + way.cost
+    cost, ctx = FREE, analysis.solution.runner.ctx
+    for slot, way in ways.items():
+        # A collective sends as much more or less as it is now given.
+        own = paid_by(ctx, instance, changed, way.layout) + -paid_by(ctx, instance, ins, ins[slot])
+        cost = cost + way.cost + own
     kinds = {way.kind for way in ways.values()}
     return Candidate(
         lambda at: _operand_words({p.name_of(p.inputs[at][s]): way for s, way in ways.items()}),

@@ -13,7 +13,7 @@ from support.messages import case, local
       operand 0  x  bf16[T, 8] +tp
       10 rows of bf16[T, 8] +tp do not divide by the 4 ranks of tp: pad them first
       path   x bf16[T, 8] +tp  <- first divergence
-      fix 1  pad x by 2 rows to 12 first  0 bytes
+      fix 1  pad x by 2 rows to 12 first  + 24 bytes
     """
 )
 def scatter_of_uneven_tokens() -> GraphBuilder:
@@ -49,7 +49,7 @@ def padded_meets_unpadded() -> GraphBuilder:
       operand 0  x  bf16[T, 8/4@tp]
       axis 0 of bf16[T, 8/4@tp] does not divide among the 4 ranks of tp
       path   x bf16[T, 8/4@tp]  <- first divergence
-      fix 1  pad x by 2 rows to 12 first  0 bytes  (leaves LC107 output)
+      fix 1  pad x by 2 rows to 12 first  + 6 bytes  (leaves LC107 output)
     """
 )
 def exchange_of_uneven_tokens() -> GraphBuilder:

@@ -80,7 +80,7 @@ def product_of_sums() -> GraphBuilder:
       operand 0  x  bf16[T, 8] +tp
       bf16[T, 8] +tp is a pending sum over tp; gathering its parts does not add them up
       path   x bf16[T, 8] +tp  <- first divergence
-      fix 1  reduce_scatter over tp of x first  + 192 bytes
+      fix 1  reduce_scatter over tp of x first  - 384 bytes
     """
 )
 def gather_of_a_sum() -> GraphBuilder:

@@ -88,7 +88,9 @@ class Repair:
         amounts = [0, 0] * (len(self.shape(x)) - 1 - dim) + [0, rows]
         return self.call("aten.constant_pad_nd.default", [{"node": x}, amounts, 0.0], after)
 
-    def converted(self, kind: str, found: re.Match[str], x: str, after: str, extent: int | None = None) -> str:
+    def converted(
+        self, kind: str, found: re.Match[str], x: str, after: str, extent: int | None = None
+    ) -> str:
         """The name of `x` converted as matched, in nodes behind `after`; `extent` is that of the axis where x is new."""
         parts = found.groupdict()
         dim = int(parts.get("axis") or 0)
@@ -182,6 +184,12 @@ class Repair:
             self.instead(found[1], self.fill(found[1], dim, int(found[2]), before))
         elif found := re.fullmatch(r"(.*) of ([\w\[\]]+(?: and [\w\[\]]+)*) first", text):
             self._converted(found[1], found[2].split(" and "), before)
+        elif found := re.fullmatch(r"replicate (\w+) over \w+ first", text):
+            self._whole_weight(found[1])
+        elif found := re.fullmatch(r"all_gather the tokens over (\w+) before .*, reduce_scatter here", text):
+            if found[1] not in self.ranks:
+                raise Unclear(text)
+            self._whole_tokens(found[1])
         elif text.startswith("replicate the weights over"):
             self._replicate()
             if text.endswith("leave this collective out"):
@@ -212,6 +220,35 @@ class Repair:
                     todo.append(operand)
                 else:
                     self._whole_weight(operand)
+
+    def _whole_tokens(self, group: str) -> None:
+        """The tokens gathered where they first meet a sharded weight, and scattered here."""
+        todo, seen = [self.blamed()], set()
+        starts: list[str] = []
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            mixed = [
+                o for o in self.e.operands(self.e.node(name)) if "mixed@" in str(self.report.layout_text(o))
+            ]
+            todo += mixed
+            if not mixed:
+                starts.append(name)
+        for name in sorted(starts, key=[n["name"] for n in self.e.nodes].index):
+            for operand in list(self.e.operands(self.e.node(name))):
+                text = str(self.report.layout_text(operand))
+                for dim, axis in enumerate(text[text.index("[") + 1 :].split(", ")):
+                    if f"T/{len(self.ranks[group])}@{group}" in axis:
+                        new = self.collective("all_gather", operand, group, dim, self.e.before(name))
+                        self.e.replace_uses(operand, new, only=[name])
+        unit = self.e.unit(self.at)
+        if unit.kind == "all_reduce":
+            new = self.collective("reduce_scatter", unit.operand, group, 0, self.e.before(self.at))
+            self.e.replace_uses(unit.out, new)
+            for gone in dict.fromkeys((unit.out, unit.name)):
+                self.e.remove(gone)
 
     def _whole_weight(self, name: str) -> None:
         node = self.e.node(name)
