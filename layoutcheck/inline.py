@@ -1,7 +1,8 @@
 """Subgraphs of higher-order ops written out in their place.
 
 A call that names subgraphs and passes on operands (a wrapper around a region without gradients, the two branches of a
-condition) is replaced by the subgraphs' nodes; its outputs are those of the first. What does not fit that form stays a call.
+condition, a loop's body) is replaced by the subgraphs' nodes; its outputs are those of the subgraphs that end in what is
+recorded of the call. Of several branches all have to give the same. What does not fit that form stays a call.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.graph import DictArg, Graph, Node, Ref
+from layoutcheck.graph import DictArg, Graph, Node, Ref, TensorMeta
 
 MAX_DEPTH = 32
+BRANCH = "layoutcheck.branch"
 
 
 def inline_subgraphs(graph: Graph) -> tuple[Graph, dict[str, str]]:
@@ -29,6 +31,7 @@ class _Writer:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.aliases: dict[str, Any] = {}
+        self.metas: dict[str, Any] = {}
 
     def write(self, graph: Graph, env: dict[str, Any], prefix: str, depth: int) -> Any:
         """Append the nodes of a graph; the value of its output."""
@@ -56,12 +59,12 @@ class _Writer:
                     )
                     for i, sub in enumerate(subgraphs)
                 ]
-                env[node.name] = _flat_output(outs[0])
+                env[node.name] = self._result(node, prefix, [_flat_output(out) for out in outs])
                 if not prefix:
                     self.aliases[node.name] = env[node.name]
                 continue
             name = prefix + node.name
-            self.nodes.append(
+            self._append(
                 attrs.evolve(
                     node,
                     name=name,
@@ -72,6 +75,33 @@ class _Writer:
             if prefix:
                 env[node.name] = Ref(name)
         return result
+
+    def _result(self, node: Node, prefix: str, outs: list[Any]) -> Any:
+        """What the call gives: the values of the subgraphs that end in as many as are recorded, joined where several do."""
+        count = len(node.meta) if isinstance(node.meta, tuple) else 1
+        fitting = [out for out in outs if isinstance(out, tuple) and len(out) == count]
+        fitting = [out for out in fitting if _same_kinds(self.metas, out, node.meta)] or fitting
+        if not fitting:
+            return outs[-1]
+        result = fitting[0]
+        for other in fitting[1:]:
+            result = tuple(
+                a if a is b else self._branch(node, prefix, j, a, b)
+                for j, (a, b) in enumerate(zip(result, other, strict=True))
+            )
+        return result
+
+    def _branch(self, node: Node, prefix: str, j: int, a: Any, b: Any) -> Any:
+        if not isinstance(a, Ref) or not isinstance(b, Ref):
+            return a
+        name = f"{prefix}{node.name}" if j == 0 else f"{prefix}{node.name}.{j}"
+        meta = node.meta[j] if isinstance(node.meta, tuple) else node.meta
+        self._append(attrs.evolve(node, name=name, target=BRANCH, args=(a, b), kwargs={}, meta=meta))
+        return Ref(name)
+
+    def _append(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.metas[node.name] = node.meta
 
     def _getitem(self, node: Node, env: dict[str, Any], prefix: str) -> bool:
         if node.target != "operator.getitem" or len(node.args) != 2:
@@ -100,7 +130,34 @@ class _Writer:
         subgraphs = [graph.subgraphs[args[i].name] for i in places]  # type: ignore[union-attr]
         if any(len(_inputs(sub)) != len(operands) for sub in subgraphs):
             return None
+        for sub in subgraphs:
+            inside = [node.meta for node in sub.nodes if node.op == "placeholder"]
+            if not all(
+                _fits(meta, self.metas.get(a.name))
+                for meta, a in zip(inside, operands, strict=True)
+                if isinstance(a, Ref)
+            ):
+                # a body that sees rows of what is passed (a scan, a map) is no piece of this graph
+                return None
         return subgraphs, operands
+
+
+def _fits(inside: Any, outside: Any) -> bool:
+    """Whether a subgraph's input is the very value that is passed, by recorded number of axes."""
+    if not isinstance(inside, TensorMeta) or not isinstance(outside, TensorMeta):
+        return True
+    return len(inside.shape) == len(outside.shape)
+
+
+def _same_kinds(metas: dict[str, Any], out: tuple[Any, ...], recorded: Any) -> bool:
+    """Whether values have the recorded dtypes and numbers of axes."""
+    wanted = recorded if isinstance(recorded, tuple) else (recorded,)
+    for value, meta in zip(out, wanted, strict=True):
+        found = metas.get(value.name) if isinstance(value, Ref) else None
+        if isinstance(found, TensorMeta) and isinstance(meta, TensorMeta):
+            if (found.dtype, len(found.shape)) != (meta.dtype, len(meta.shape)):
+                return False
+    return True
 
 
 def _inputs(graph: Graph) -> list[str]:

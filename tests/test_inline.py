@@ -119,12 +119,20 @@ def test_a_body_used_twice_is_written_twice() -> None:
 
 
 def test_both_branches_are_written_out() -> None:
-    """`cond(flag, a, b, (x,))`: operands come as a list, each branch has its calls, outputs are the first one's."""
+    """`cond(flag, a, b, (x,))`: operands come as a list, each branch has its calls, and what they end in is compared."""
     other = body(("n", "aten.neg.default", [ref("a")]))
     branch = node("c", "call_function", "cond", [True, ref("yes"), ref("no"), [ref("x")]], [T8])
     graph, names = inline_subgraphs(load(program(branch, {"yes": SQUARE, "no": other}, "[T/4@tp, 8]")))
-    assert [name for name, _ in calls(graph)] == ["c.s", "c.r", "c.1.n"]
-    assert names == {"item": "c.r"}
+    assert [name for name, _ in calls(graph)] == ["c.s", "c.r", "c.1.n", "c"]
+    assert names == {"item": "c"}
+
+
+def test_branches_have_to_give_the_same_layout() -> None:
+    reduced = body(("n", "tensor_cast.all_reduce.default", [ref("a"), 0, [0, 1, 2, 3]]))
+    plain = body(("m", "aten.neg.default", [ref("a")]))
+    branch = node("c", "call_function", "cond", [True, ref("yes"), ref("no"), [ref("x")]], [T8])
+    report = check(load(program(branch, {"yes": reduced, "no": plain}, "[T, 8] +tp")), groups={"tp": 4})
+    assert [(f.code, f.node) for f in report.findings] == [("LC201", "c")]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +228,6 @@ def test_torch_exports(kind: str, layout: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.xfail(reason="the outputs of a loop are taken from its condition", strict=True)
 def test_a_loop_gives_what_its_body_gives(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from torch._higher_order_ops.while_loop import while_loop

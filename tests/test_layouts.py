@@ -201,7 +201,6 @@ def _agree(x: Layout, y: Layout) -> None:
         assert result.outs == (x,)
 
 
-@pytest.mark.xfail(reason="only the local digits are compared", strict=True)
 def test_two_orders_of_one_cut() -> None:
     """T/2@tp/3@cp + T/3@cp/2@tp: the shares are as large, and on most ranks hold other tokens."""
     x, y = build([(T, (0, 1))]), build([(T, (1, 0))])

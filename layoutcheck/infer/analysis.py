@@ -13,6 +13,7 @@ from layoutcheck.infer.assume import assume, with_known_symbols
 from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
+from layoutcheck.infer.meeting import Entry, Rank, differences
 from layoutcheck.infer.solve import Solution, Solver
 from layoutcheck.infer.together import constant_slices, mark_constant
 from layoutcheck.infer.weight_plan import read_plan
@@ -27,7 +28,8 @@ from layoutcheck.symbols import Assumptions
 class Analysis:
     """A solved program with what it was solved from and the seconds that each stage took.
 
-    `trusted` are calls whose shape-only reading is accepted: a mixed sum there is a warning.
+    `trusted` are calls whose shape-only reading is accepted: a mixed sum there is a warning. `apart` is where other ranks'
+    programs do not meet this one.
     """
 
     graph: Graph
@@ -42,6 +44,7 @@ class Analysis:
     uses: dict[int, list[tuple[int, int]]]
     declared_groups: list[Group]
     trusted: frozenset[int] = frozenset()
+    apart: list[Entry] = attrs.field(factory=list)
 
 
 def analyse(
@@ -92,18 +95,31 @@ def analyse(
     ctx = Context(mesh, assumed.bounds, frozenset(trust), _group_finder(mesh))
     solver = Solver(program, ctx, plan_)
     solution = solver.solve()
+    apart: list[Entry] = []
     if others:
         ranked = [
             _solved(other, book, groups, world, tokens, layouts, assumed if assumptions else None)
             for other in others
         ]
-        mine = (program, solution.typing.types, mesh.rank)
-        if mark_constant(program, constant_slices(mine, ranked)):
+        mine = Rank(program, solution.typing.types, mesh.rank, solver)
+        if mark_constant(program, constant_slices(mine[:3], [other[:3] for other in ranked])):
             solver.memo.clear()
             solution = solver.solve()
+        apart = differences(mine._replace(types=solution.typing.types), ranked)
     lap("infer", at)
     return Analysis(
-        graph, program, mesh, plan_, solver, solution, stages, trust, path, uses, _declared(groups, mesh)
+        graph,
+        program,
+        mesh,
+        plan_,
+        solver,
+        solution,
+        stages,
+        trust,
+        path,
+        uses,
+        _declared(groups, mesh),
+        apart=apart,
     )
 
 
@@ -115,8 +131,8 @@ def _solved(
     tokens: list[tuple[str, int]],
     layouts: dict[str, str],
     assumed: Assumptions | None,
-) -> tuple[Program, list[Any], int | None]:
-    """Another rank's export, typed by itself: its program, its types and its rank."""
+) -> Rank:
+    """Another rank's export, typed by itself."""
     if assumed is not None:
         graph = assume(graph, assumed)
     graph, _ = inline_subgraphs(graph)
@@ -124,8 +140,8 @@ def _solved(
     mesh = find_mesh(program, groups, None, world)
     plan = plan_inputs(program, mesh, tokens, layouts, _uses(program))
     ctx = Context(mesh, None if assumed is None else assumed.bounds, frozenset(), _group_finder(mesh))
-    solution = Solver(program, ctx, plan).solve()
-    return program, solution.typing.types, mesh.rank
+    solver = Solver(program, ctx, plan)
+    return Rank(program, solver.solve().typing.types, mesh.rank, solver)
 
 
 def _declared(groups: dict[str, Any], mesh: Mesh) -> list[Group]:

@@ -15,6 +15,9 @@ from layoutcheck.mesh import Group, Mesh
 from layoutcheck.rules.types import Rule
 from layoutcheck.symbols import Bounds, Size
 
+# Marks a call whose bounds are the same on every rank, so that it is no rank's share.
+CONSTANT = "<the same on every rank>"
+
 
 @attrs.frozen
 class Hole:

@@ -33,6 +33,11 @@ def cut_signature(of: Layout, axis: int) -> tuple[tuple[Size, int], ...]:
     return tuple(found)
 
 
+def cut_digits(of: Layout, axis: int) -> set[tuple[int, Factor]]:
+    """Which digit of the axis each mesh axis selects."""
+    return set(bound_on_axis(of, axis)) if of.bound else set()
+
+
 def strength(axis: Axis) -> int:
     """How much an axis says of its domain: tokens more than features, features more than variables and fills."""
     if not axis:
@@ -78,6 +83,8 @@ def compare_axes(
     if is_feature(a) and is_feature(b):
         return _compare_features(call, left, right, contraction)
     if a == b:
+        if cut_digits(ll, la) != cut_digits(rl, ra):
+            return _differ(call, left, right, contraction)
         return None
     one, other = _single(a), _single(b)
     if one is not None and other is not None and one.stride == other.stride and one.extent == other.extent:

@@ -11,11 +11,10 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.call import Hole
+from layoutcheck.infer.call import CONSTANT, Hole
 from layoutcheck.infer.run import transform_of
 from layoutcheck.program import CALL, OpInstance, Program
 
-CONSTANT = "<the same on every rank>"
 _SLICES = frozenset(("slice", "narrow"))
 
 

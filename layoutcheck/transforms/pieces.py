@@ -18,7 +18,7 @@ from layoutcheck.domains import (
     ranged,
     split,
 )
-from layoutcheck.infer.call import Call, Result, dim_of
+from layoutcheck.infer.call import CONSTANT, Call, Result, dim_of
 from layoutcheck.infer.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.mesh import Group
@@ -124,7 +124,7 @@ def take_share(
 
 def rank_share(call: Call, of: Layout, dim: int, start: Size, length: Size) -> Layout | None:
     """The layout of a slice that is this rank's share over some group; None if it is no such slice."""
-    if "<the same on every rank>" in call.params:
+    if CONSTANT in call.params:
         return None
     axis = of.axes[dim]
     digit = axis_digit(axis)
@@ -202,7 +202,13 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
     asked = stop - start
     if known_le(total, start, bounds):
         return _empty(call, slot, of, dim, start, stop, asked)
-    share = None if _cuts_padding_off(of, dim, start, asked) else rank_share(call, of, dim, start, asked)
+    # rows behind the end are not there: what is left of a share is short, until it is padded
+    lacking = all(isinstance(n, int) for n in (start, asked, total)) and not known_le(
+        start + asked, total, bounds
+    )
+    share = None
+    if not lacking and not _cuts_padding_off(of, dim, start, asked):
+        share = rank_share(call, of, dim, start, asked)
     if share is not None:
         return share
     if not known_le(stop, total, bounds):
@@ -212,7 +218,7 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
         return _empty(call, slot, of, dim, start, stop, asked)
     if length == total:
         return of
-    if length != asked and isinstance(length, int):
+    if isinstance(length, int) and (length != asked or start + length == total):
         short = _short_share(call, of, dim, start, asked, length)
         if short is not None:
             return short
@@ -289,12 +295,16 @@ def _short_share(call: Call, of: Layout, dim: int, start: Size, asked: Size, act
     """A share of the last ranks that lacks rows, to be padded: the domain remembers what it is short of."""
     axis = of.axes[dim]
     digit = axis_digit(axis)
-    if digit is None or not digit.is_whole or bound_on_axis(of, dim) or asked == 0:
+    if digit is None or not digit.is_whole or bound_on_axis(of, dim) or asked == 0 or CONSTANT in call.params:
         return None
     total = digit.extent
     for group, number in share_groups(call, of):
-        if cdiv(total, group.size) != asked:
+        share = cdiv(total, group.size)
+        # asked for a whole share, or for what is left of one up to the end
+        left = isinstance(share, int) and isinstance(actual, int) and 0 < actual < share
+        if share == actual or (share != asked and not (left and asked == actual)):
             continue
+        asked = share
         at = divide_exact(start, asked)
         if not isinstance(at, int):
             continue
