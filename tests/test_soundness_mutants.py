@@ -9,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ranks import samples_auto, samples_fused, samples_torch  # noqa: E402
-from ranks.enumerate_rules import Sample, verify_sample  # noqa: E402
+from ranks.calls import Sample  # noqa: E402
+from ranks.enumerate_rules import verify_sample  # noqa: E402
 from ranks.mutants import MUTANTS, Mutant  # noqa: E402
-from ranks.programs import outcome  # noqa: E402
+from ranks.outcomes import outcome  # noqa: E402
 
 from layoutcheck.rules.rulebook import RuleBook  # noqa: E402
 

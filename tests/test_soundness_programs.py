@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from ranks.programs import outcome  # noqa: E402
+from ranks.outcomes import outcome  # noqa: E402
 
 torch.set_num_threads(1)
 TAPES = st.binary(min_size=60, max_size=60).map(

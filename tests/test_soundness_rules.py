@@ -11,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ranks import reasons, samples_auto, samples_fused, samples_more, samples_torch  # noqa: E402
-from ranks.enumerate_rules import SIZES, Sample, Verdict, verify_sample  # noqa: E402
+from ranks.calls import Sample  # noqa: E402
+from ranks.enumerate_rules import SIZES, Verdict, verify_sample  # noqa: E402
 
 from layoutcheck.ranks.reference import find  # noqa: E402
 from layoutcheck.rules.rulebook import RuleBook  # noqa: E402

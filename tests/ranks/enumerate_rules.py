@@ -19,223 +19,43 @@ from itertools import product
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from layoutcheck.domains import Factor, factor, feature, padded, token
 from layoutcheck.graph import DtypeArg
 from layoutcheck.infer.call import Context, Hole
 from layoutcheck.infer.run import apply
-from layoutcheck.layouts import Layout, layout
+from layoutcheck.layouts import Layout
 from layoutcheck.mesh import build_mesh
 from layoutcheck.program import OpInstance
-from layoutcheck.ranks.denote import (
-    Placement,
-    Ranks,
-    Undenoted,
-    close,
-    index_of,
-    join,
-    placement,
-    share,
-    summands,
-    valid,
-)
+from layoutcheck.ranks.denote import Ranks, placement, share, summands
 from layoutcheck.ranks.interpreter import RankError, run_call
 from layoutcheck.ranks.reference import real_dtype
 from layoutcheck.rules.rulebook import RuleBook
 
-Tensor = torch.Tensor
-TOKENS = ("t", "s", "q")
+from .calls import (
+    FULL,
+    TOKENS,
+    At,
+    Env,
+    Sample,
+    State,
+    Sz,
+    X,
+    draw,
+    dtype_of,
+    extent,
+    layout_for,
+    states,
+    word,
+)
+from .judging import check, held, number_of, same_elements, unclaimed
+
 SIZES = (1, 2, 3, 4)
 
 
 def token_counts(p: int) -> list[int]:
     """Counts around p, where shares are empty, short or uneven."""
     return sorted({1, p - 1, p, p + 1, 2 * p + 1} - {0})
-
-
-@dataclass(frozen=True)
-class X:
-    """A tensor operand: its axes as labels, and what its values are.
-
-    kind: `f` eighths (exact under sums and products), `p` positive ones, `i` small integers, `b` truth
-    values, `c` int8 codes, `@n` positions below the extent of label n (or a number), `rows` distinct random
-    floats, `u` permutations (distinct positions below the axis' size).
-    """
-
-    axes: str
-    kind: str = "f"
-    extents: dict[str, int] = field(default_factory=dict, hash=False)
-    states: str = "all"
-
-    def labels(self) -> list[list[str]]:
-        """Labels per axis."""
-        out: list[list[str]] = []
-        inside = False
-        for word in self.axes.replace("(", "( ").replace(")", " )").split():
-            if word == "(":
-                out.append([])
-                inside = True
-            elif word == ")":
-                inside = False
-            elif inside:
-                out[-1].append(word)
-            else:
-                out.append([] if word == "1" else [word])
-        return out
-
-
-@dataclass(frozen=True)
-class Sz:
-    """A list of sizes: labels as operand `of` has them on a rank, numbers as they are."""
-
-    parts: tuple[str | int, ...]
-    of: str = "self"
-
-
-@dataclass(frozen=True)
-class At:
-    """A literal that depends on the rank: `of(env)` with env.rank, .p, .T, .c (the share's rows)."""
-
-    of: Callable[[Env], Any]
-
-
-@dataclass(frozen=True)
-class Env:
-    """What a literal may depend on. On one device rank is None."""
-
-    rank: int | None
-    p: int
-    T: int
-    cut: frozenset[str] = frozenset()
-    """Labels of token domains that some operand holds in shares."""
-
-    @property
-    def c(self) -> int:
-        """Rows of an even share of the padded tokens."""
-        return -(-self.T // self.p)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A call. `expected` computes what should come out on one device, where that is not the op on the whole
-    operands.
-    """
-
-    target: str
-    args: dict[str, Any]
-    expected: Callable[[dict[str, Any], Env], Any] | None = None
-    only: Callable[[int, int], bool] | None = None
-    note: str = ""
-    codes: int = 0
-    """Outputs 0 .. codes - 1 are codes, scale (and offset): compared as the number that they stand for, up to
-    the step of the coarser scale, since a share's scale is finer than the whole's.
-    """
-    conversion: bool = False
-    """The value stays, its layout changes: elements are compared by their indices in the operand's domains."""
-    shape_of: str = ""
-    """An operand that only gives its shape: it must be cut as the first operand is."""
-    packed: bool = False
-    """Feature shards keep their order only up to how each rank packs its own part (q, k and v in one weight):
-    no claim on those.
-    """
-    fragile: bool = False
-    """The kernel crashes on shapes that do not fit: run only what is not refused."""
-
-    def operands(self) -> list[tuple[str, int | None, X]]:
-        """Tensor operands: parameter, place in a list, and the tensor."""
-        out: list[tuple[str, int | None, X]] = []
-        for name, value in self.args.items():
-            if isinstance(value, X):
-                out.append((name, None, value))
-            elif isinstance(value, list):
-                out.extend((name, i, v) for i, v in enumerate(value) if isinstance(v, X))
-        return out
-
-
-EXTENTS = {"h": 12, "d": 4, "k": 24, "n": 12, "e": 12, "b": 12, "r": 2, "s": 12, "q": 12}
-
-
-def extent(label: str, x: X, T: int) -> int:
-    """The global extent of a label."""
-    if label == "t":
-        return T
-    if label.isdigit():
-        return int(label)
-    return x.extents.get(label, EXTENTS.get(label, 12))
-
-
-State = tuple[str, int]
-FULL: State = ("full", -1)
-
-
-def states(x: X, p: int) -> list[State]:
-    """Full, Partial (for numbers), and a cut of each axis at its leading label."""
-    out: list[State] = [FULL]
-    if p == 1 or x.states == "full":
-        return out
-    if x.kind in ("f", "p", "i", "rows", "c") and x.states != "cut":
-        out.append(("partial", -1))
-    for i, labels in enumerate(x.labels()):
-        if labels and (labels[0] in TOKENS or extent(labels[0], x, 0) % p == 0):
-            out.append(("cut", i))
-    return out
-
-
-def layout_for(x: X, state: State, p: int, T: int, dtype: str) -> Layout:
-    """The layout of an operand in a state over mesh axis 0."""
-    axes: list[tuple[Factor, ...]] = []
-    bound: dict[int, tuple[Factor, ...]] = {}
-    for i, labels in enumerate(x.labels()):
-        axis: list[Factor] = []
-        for j, label in enumerate(labels):
-            n = extent(label, x, T)
-            domain = token(label.upper(), n) if label in TOKENS else feature(n)
-            if state == ("cut", i) and j == 0:
-                c = -(-n // p)
-                domain = padded(domain, c * p) if label in TOKENS else domain
-                bound[0] = (factor(domain, c, p),)
-                axis.append(factor(domain, 1, c))
-            elif n != 1 or label in TOKENS:
-                axis.append(domain.whole)
-        axes.append(tuple(axis))
-    return layout(dtype, tuple(axes), bound, (0,) if state[0] == "partial" else ())
-
-
-DTYPES = {"b": "bool", "i": "int64", "u": "int64", "c": "int8"}
-
-
-def dtype_of(x: X) -> str:
-    """The dtype that the layout gets."""
-    return "int64" if x.kind.startswith("@") else DTYPES.get(x.kind, "float32")
-
-
-def draw(x: X, shape: Sequence[int], T: int, generator: torch.Generator) -> Tensor:
-    """Random values: no constant and no symmetric ones."""
-    if x.kind == "b":
-        return torch.randint(0, 2, shape, generator=generator).bool()
-    if x.kind == "i":
-        return torch.randint(-9, 10, shape, generator=generator)
-    if x.kind == "c":
-        return torch.randint(-7, 8, shape, generator=generator).to(torch.int8)
-    if x.kind == "u":
-        return torch.stack(
-            [torch.randperm(shape[-1], generator=generator) for _ in range(max(1, _rows(shape)))]
-        ).reshape(tuple(shape))
-    if x.kind.startswith("@"):
-        high = extent(x.kind[1:], x, T)
-        return torch.randint(0, max(high, 1), shape, generator=generator)
-    if x.kind == "rows":
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-    low = 0 if x.kind == "p" else -20
-    # odd eighths: never 0, so that quotients are finite
-    return (2 * torch.randint(low, 20, shape, generator=generator) + 1).to(torch.float64) / 8
-
-
-def _rows(shape: Sequence[int]) -> int:
-    total = 1
-    for n in shape[:-1]:
-        total *= n
-    return total
 
 
 @dataclass
@@ -266,15 +86,8 @@ class Verdict:
         """The combination in words."""
         parts = []
         for (name, i, x), state in zip(self.sample.operands(), self.states):
-            parts.append(f"{name}{'' if i is None else i}[{x.axes}]={_word(x, state)}")
+            parts.append(f"{name}{'' if i is None else i}[{x.axes}]={word(x, state)}")
         return f"{self.sample.target}({', '.join(parts)}){' ' + self.sample.note if self.sample.note else ''}"
-
-
-def _word(x: X, state: State) -> str:
-    if state[0] != "cut":
-        return state[0].capitalize()
-    label = x.labels()[state[1]][0]
-    return f"{'Local' if label in TOKENS else 'Sharded'}({label})"
 
 
 _meshes: dict[tuple[int, int], Context] = {}
@@ -401,8 +214,8 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
     atol = 0.0
     if sample.codes:
         atol = float(wanted[1].abs().max()) * 1.01
-        wanted = [_number(wanted, sample.codes), *wanted[sample.codes :]]
-        results = [[_number(r, sample.codes), *r[sample.codes :]] for r in results]
+        wanted = [number_of(wanted, sample.codes), *wanted[sample.codes :]]
+        results = [[number_of(r, sample.codes), *r[sample.codes :]] for r in results]
         outs = [*outs[:1], *outs[sample.codes :]]
     holds: set[str] | None = None
     wrong = None
@@ -439,7 +252,7 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
 
 
 def _alike(sample: Sample, chosen: Sequence[State]) -> bool:
-    words = [_word(x, s) for (_, _, x), s in zip(sample.operands(), chosen)]
+    words = [word(x, s) for (_, _, x), s in zip(sample.operands(), chosen)]
     return words[0] == words[1] or ("Partial" in (words[0], words[1]) and not any("(" in w for w in words))
 
 
@@ -500,117 +313,6 @@ def _claims(
         elif first != list(result.outs) and not refused:
             refused.append("differs by rank")
     return first or [], refused, text
-
-
-def unclaimed(of: Layout, ranks: Ranks) -> str | None:
-    """Why a layout claims nothing of the op on whole operands: it is Mixed, has a factor on no axis, or names
-    other rows; None if it does.
-    """
-    if any(of.is_mixed(m) for m in range(len(ranks.sizes))):
-        return "mixed"
-    if any(f.domain.kind not in ("token", "feature", "pad", "any", "iota") for axis in of.axes for f in axis):
-        return "other domain"
-    place = placement(of, ranks)
-    if place.off:
-        return "off axis"
-    return "pieces in front" if _incomplete(place) else None
-
-
-def _incomplete(place: Placement) -> bool:
-    """Whether a feature's digits are not all there: torch gathers along dimension 0 and moves the pieces to
-    their axis later.
-    """
-    held: dict[Any, int] = {}
-    for axis in place.axes:
-        for d in axis:
-            if d.domain.kind == "feature":
-                held[d.domain] = held.get(d.domain, 1) * d.extent
-    return any(domain.extent and n % domain.extent for domain, n in held.items())
-
-
-def _number(outputs: Sequence[Tensor], n: int) -> Tensor:
-    """What codes, scale and offset stand for."""
-    codes, scale = outputs[0].to(torch.float64), outputs[1].to(torch.float64)
-    return (codes - outputs[2]) * scale if n > 2 else codes * scale
-
-
-def same_elements(values: list[Tensor], of: Layout, source: Layout, want: Tensor, ranks: Ranks) -> str | None:
-    """Whether values hold, at every place, the element of `want` that the layout's digits say stands there."""
-    try:
-        got = join(values, of, ranks)
-        mask = valid(of, ranks)
-    except Undenoted as error:
-        return str(error)
-    place = placement(of, ranks)
-    at = []
-    for axis in source.axes:
-        domain = axis[0].domain
-        mine = next(
-            (d.domain for a in place.axes for d in a if domain in (d.domain, *d.domain.args[:1])), None
-        )
-        if mine is None:
-            return f"no digit of {domain!r}"
-        at.append(index_of(place, mine))
-    inside = torch.ones(got.shape, dtype=torch.bool) if mask is None else mask
-    for i, index in enumerate(at):
-        inside = inside & (index < want.shape[i])
-    picked = want[tuple(index[inside] for index in at)]
-    if int(inside.sum()) != want.numel():
-        return "elements are missing or there twice"
-    return None if close(got[inside], picked) else "other values"
-
-
-def check(
-    values: list[Tensor], of: Layout, want: Tensor, ranks: Ranks, atol: float = 0.0
-) -> tuple[str | None, str]:
-    """Whether values denote `want` under a layout: the problem, and whether the layout claims that at all."""
-    said = unclaimed(of, ranks)
-    if said is not None and said != "other domain":
-        return None, said
-    try:
-        got = join(values, of, ranks)
-        mask = valid(of, ranks)
-    except Undenoted as error:
-        return (None, said) if said else (str(error), "claim")
-    if got.shape == want.shape:
-        good = close(got, want, mask) if not atol else _near(got, want, mask, atol)
-    elif mask is not None and got.dim() == want.dim() and int(mask.sum()) == want.numel():
-        inner = got[mask].reshape(want.shape)
-        good = close(inner, want) if not atol else _near(inner, want, None, atol)
-    elif said:
-        return None, said
-    else:
-        return f"denotes {tuple(got.shape)}, not {tuple(want.shape)}", "claim"
-    if said and not good:
-        return None, said
-    return (None if good else "other values"), "claim"
-
-
-def _near(a: Tensor, b: Tensor, mask: Tensor | None, atol: float) -> bool:
-    away = (a - b).abs()
-    return bool(((away if mask is None else away[mask]) <= atol).all())
-
-
-def held(values: list[Tensor], want: Tensor) -> set[str]:
-    """Result states under which rank values denote a tensor."""
-    out = set()
-    if all(close(v, want) for v in values):
-        out.add("Full")
-    if len(values) > 1 and values[0].dtype != torch.bool and all(v.shape == want.shape for v in values):
-        total = torch.stack([v.to(torch.float64) if not v.is_complex() else v for v in values]).sum(0)
-        if close(total.to(want.dtype), want):
-            out.add("Partial")
-    for i in range(want.dim()):
-        if any(v.dim() != want.dim() for v in values):
-            break
-        try:
-            joined = torch.cat(values, i)
-        except RuntimeError:
-            continue
-        n = want.shape[i]
-        if joined.shape[i] >= n and joined.shape[i] - n < len(values) and close(joined.narrow(i, 0, n), want):
-            out.add(f"cut {i}")
-    return out
 
 
 def verify_sample(

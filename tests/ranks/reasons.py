@@ -107,6 +107,7 @@ UNCOVERED: tuple[tuple[str, str], ...] = (
         r"quant_lightning_indexer|minimax|compressor|block_sparse|route_generate|hc_pre_sinkhorn|hc_head|linear_attention$|causal_conv|scatter_nd",
         "no public definition to write a reference from",
     ),
+    (r"layoutcheck\.branch", "a choice between bodies, which the reader writes"),
     (r"vllm\.(maybe|patched)", "what it does depends on the engine's context"),
 )
 

@@ -10,7 +10,7 @@ import torch
 from layoutcheck.rules.rulebook import RuleBook
 from layoutcheck.rules.types import Rule
 
-from .enumerate_rules import Sample, X
+from .calls import Sample, X
 
 INTEGERS = frozenset(
     [

@@ -11,7 +11,7 @@ import torch
 from layoutcheck.graph import DtypeArg
 from layoutcheck.ranks.reference import find
 
-from .enumerate_rules import At, Env, Sample, X
+from .calls import At, Env, Sample, X
 
 TH = X("t h")
 BTH = X("b t h")

@@ -10,7 +10,7 @@ import torch
 
 from layoutcheck.graph import DtypeArg
 
-from .enumerate_rules import At, Env, Sample, X
+from .calls import At, Env, Sample, X
 
 TH = X("t h")
 F32 = DtypeArg("float32")

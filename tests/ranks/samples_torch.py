@@ -8,7 +8,7 @@ from typing import Any
 
 from layoutcheck.graph import DtypeArg
 
-from .enumerate_rules import Sample, Sz, X
+from .calls import Sample, Sz, X
 
 F32 = DtypeArg("float32")
 TH = X("t h")
