@@ -314,6 +314,21 @@ def apply_factors(call: Call) -> Result:
         rule.addends,
         tuple(summed),
     )
+    for m, fs in gone.items():
+        owners = {
+            o.slot
+            for name, os in found.labels.items()
+            if name not in on_output
+            for o in os
+            for x, _ in bound_on_axis(o.of, o.axis)
+            if x == m
+        }
+        if len(fs) > 1 and len(owners) > 1:
+            call.issue(
+                "LC201",
+                f"two sums over {call.ctx.group((m,))} are multiplied, each of one rank's part: that is no part of their product",
+                *sorted(owners)[:2],
+            )
     for m in summed:
         if m in partial:
             call.issue(
