@@ -252,6 +252,10 @@ def test_a_users_kernels_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            f"aten.relu\n    moved read={'+'.join('1' * 900)} write=0\n",
+            "own.kernels:2: an expression of more than 500 characters",
+        ),
         ("    moved read=0 write=0\n", "own.kernels:1: a kernel without a header"),
         ("aten.relu\n", "own.kernels: end: aten.relu has no body"),
         ("aten.relu\n    moved read=(\n", "own.kernels:2: not an expression: ("),

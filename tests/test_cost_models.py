@@ -158,6 +158,31 @@ def test_an_export_lifted_costs_what_the_model_written_out_does(
     assert wire[1] - wire[0] == extra
 
 
+@pytest.mark.shared
+@pytest.mark.parametrize(("tokens", "tp", "dp", "ep"), [(9, 4, 8, 32), (64, 4, 8, 32), (13, 8, 2, 16)])
+def test_a_decode_step_exported_costs_what_the_model_written_out_does(
+    tokens: int, tp: int, dp: int, ep: int, shared_graphs: Path
+) -> None:
+    exported = lift(analysed(load(shared_graphs / "glm5_decode_dp8tp4_spon.after.json.gz")))
+    written = cost_of("glm-5.1", tp=tp, dp=dp, ep=ep, contract="mc2-decode", decode=True, quant="int8")
+    left = totals(exported, "flops", T=tokens, tp=tp, ep=ep, context=2500)
+    right = totals(written, "flops", T=tokens, context=2500)
+    rows = -(-tokens // tp)
+    left["moe.routed"] -= 75 * 8 * rows
+    # the export's embedding is whole on every rank, the written one's is masked by vocabulary
+    assert right.pop("embedding") == 4 * tokens
+    assert right.pop("other") == 75 * 8 * rows + tokens
+    assert left == right
+    # the export pads to shares of one size and gathers the padding too
+    gathered = 75 * 12288 * (rows * tp - tokens) * (tp - 1) // tp
+    embedded = 2 * 12288 * tokens * (tp - 1) // tp
+    wire = [
+        totals(exported, "wire", T=tokens, tp=tp, ep=ep)["communication"],
+        totals(written, "wire", T=tokens)["communication"],
+    ]
+    assert wire[0] - wire[1] == gathered - embedded
+
+
 def test_local_queries_cost_a_share_of_full_ones() -> None:
     """Sparse attention of a rank's own queries only: the term that tells the two contracts apart."""
     a3 = load_hardware("ascend-a3")

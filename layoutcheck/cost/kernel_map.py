@@ -26,6 +26,7 @@ from layoutcheck.resources import rules_dir
 
 _SPLIT = re.compile(r"\s+(?=[A-Za-z_]\w*=(?!=))")
 _OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+){1,2}\Z")
+MOST_CHARACTERS = 500
 _WORDS = ("code", "part", "kind")
 
 
@@ -149,6 +150,8 @@ def _line(text: str, where: str) -> Line | None:
     values: dict[str, ast.expr] = {}
     for pair in pairs:
         name, _, expression = pair.partition("=")
+        if len(expression) > MOST_CHARACTERS:
+            raise InputError(f"an expression of more than {MOST_CHARACTERS} characters", where=where)
         try:
             values[name] = ast.parse(expression.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError) as error:

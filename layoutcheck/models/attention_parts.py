@@ -78,12 +78,13 @@ def attention(
 
 
 def _output(b: Writer, mixed: Value, local: bool) -> Value:
-    """o_proj of all rows: its input is a rank's heads, or all heads, of which then a rank's own rows are taken."""
+    """o_proj of all rows: its input is a rank's heads, or all heads, of which a rank's own rows are
+    taken where layers hand those on."""
     width = b.config.hidden_size
-    if b.step.style.heads == "cut":
+    if b.step.heads == "cut":
         flat = b.view(mixed, b.tokens, _flat(mixed))
         return b.spread(b.project(b.codes(flat), width, cut="rows"), local)
-    own = b.own(mixed)
+    own = b.own(mixed) if local else mixed
     return b.project(b.codes(b.view(own, own.shape[0], _flat(own))), width, module="o_proj")
 
 
@@ -96,7 +97,7 @@ def _flat(x: Value) -> int:
 
 def _heads(b: Writer) -> int:
     heads = b.config.num_attention_heads
-    return heads // b.ranks if b.step.style.heads == "cut" else heads
+    return heads // b.ranks if b.step.heads == "cut" else heads
 
 
 # ---- grouped queries
@@ -170,7 +171,7 @@ def _projections(
     rank = latent.q_lora_rank
     dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim
     kv, rope = latent.kv_lora_rank, latent.qk_rope_head_dim
-    cut = 0 if b.step.style.heads == "cut" else None
+    cut = 0 if b.step.heads == "cut" else None
     cos, sin = inputs.cos, inputs.sin
     if own:
         cos, sin = (b.view(b.own(b.view(v, b.tokens, rope)), 1, t, rope) for v in (cos, sin))
@@ -209,7 +210,7 @@ def _attend(
 ) -> Value:
     t, heads = q.shape[:2]
     kv, nope, value = latent.kv_lora_rank, latent.qk_nope_head_dim, latent.v_head_dim
-    cut = b.step.style.heads == "cut"
+    cut = b.step.heads == "cut"
     written = b.cached(
         "tensor_cast.concat_and_cache_mla",
         b.cache(kv + latent.qk_rope_head_dim),

@@ -28,6 +28,7 @@ class Style:
     queries: str
     heads: str
     needs: str = ""
+    sparse_heads: str = ""
 
 
 @frozen
@@ -37,6 +38,7 @@ class Step:
     Attributes:
         tp, dp, ep: ranks of a tensor-parallel group, such groups, and ranks that the experts are spread over.
         contract: a name of ``rules/models/_steps.json``.
+        heads: ``all`` attention heads on every rank, or ``cut`` over tp.
         decode: one token of each sequence instead of prefill.
         sequences: sequences of a prefill step.
         quant: data type of the quantised linears, None for none.
@@ -49,6 +51,7 @@ class Step:
     dp: int = 1
     ep: int = 1
     contract: str = "tensor-parallel"
+    heads: str = "cut"
     decode: bool = False
     sequences: int = 1
     quant: str | None = None
@@ -125,27 +128,28 @@ def step_for(
             )
         if config.experts.count % ranks:
             raise InputError(f"{config.experts.count} experts do not divide by {ranks}", "--ep")
-    _divides(config, style, tp)
+    heads = (style.sparse_heads if config.indexer is not None else "") or style.heads
+    _divides(config, heads, tp)
     if mtp and not config.mtp_layers:
         raise InputError(f"{config.name} has no layers for multi-token prediction", "--mtp")
     for option, modules in (("--distribute", distribute), ("--gather", gather)):
         for module in modules:
             if module not in MOVED:
                 raise InputError(f"{module!r} is none of {', '.join(MOVED)}", option)
-            if style.heads == "cut" or config.latent is None:
+            if heads == "cut" or config.latent is None:
                 raise InputError(f"{name} has no whole {module} on every rank", option)
     if both := set(distribute) & set(gather):
         raise InputError(f"{both.pop()} is either distributed or gathered", "--gather")
-    return Step(tp, dp, ranks, name, decode, sequences, QUANT[quant], mtp, distribute, gather)
+    return Step(tp, dp, ranks, name, heads, decode, sequences, QUANT[quant], mtp, distribute, gather)
 
 
-def _divides(config: ModelConfig, style: Style, tp: int) -> None:
+def _divides(config: ModelConfig, heads: str, tp: int) -> None:
     figures = {"intermediate_size": config.intermediate_size} if not all(config.sparse) else {}
-    if style.heads == "cut":
+    if heads == "cut":
         figures["num_attention_heads"] = config.num_attention_heads
     for name, figure in figures.items():
         if figure % tp:
             raise InputError(f"{name} {figure} does not divide by tp {tp}", "--tp")
     keys = config.num_key_value_heads
-    if config.latent is None and style.heads == "cut" and keys % tp and tp % keys:
+    if config.latent is None and heads == "cut" and keys % tp and tp % keys:
         raise InputError(f"num_key_value_heads {keys} and tp {tp} do not divide each other", "--tp")
