@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,33 @@ def test_an_export_lifted_costs_what_the_model_written_out_does(
         for c, g in ((exported, {"T": tokens, "tp": tp, "ep": tp}), (written, {"T": tokens}))
     ]
     assert wire[1] - wire[0] == extra
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("tokens", "tp"), [(4096, 16), (8192, 16), (4096, 8)])
+def test_dense_latent_attention_exported_costs_what_the_model_written_out_does(
+    tokens: int, tp: int, shared_graphs: Path
+) -> None:
+    exported = lift(analysed(load(shared_graphs / "dsv3_bf16_prefill_repeated.after.json.gz")))
+    config = load_model("deepseek-v3")
+    assert config.experts is not None
+    config = replace(config, experts=replace(config.experts, count=32))  # as it was exported
+    written = model_cost(config, step_for(config, tp=tp, contract="sequence-parallel"))
+    left, right = (
+        sum(totals(c, "flops", **at).values())
+        for c, at in ((exported, {"T": tokens, "tp": tp, "ep": tp}), (written, {"T": tokens}))
+    )
+    assert left == right
+
+
+@pytest.mark.shared
+def test_an_export_before_its_rewriting_costs_what_full_tokens_do(shared_graphs: Path) -> None:
+    """All heads on every rank, tokens cut for the experts only: flops and wire bytes, to the last one."""
+    exported = lift(analysed(load(shared_graphs / "glm5_prefill_repeated.before.json.gz")))
+    written = cost_of("glm-5.1", tp=16, contract="mc2-decode", quant="int8")
+    for what in ("flops", "wire"):
+        left, right = (sum(totals(c, what, T=4096).values()) for c in (exported, written))
+        assert left == right
 
 
 @pytest.mark.shared
