@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout
-from layoutcheck.program import OUTPUT, REGION_COPY
+from layoutcheck.program import OUTPUT
 from layoutcheck.roles.blocks import classify, inherit
 from layoutcheck.roles.flow import Flow, build_flow
 from layoutcheck.roles.model import Block, Layer, Norm, Roles
@@ -67,16 +67,10 @@ def _layers(analysis: Analysis, blocks: list[Block]) -> tuple[Layer, ...]:
 
 
 def _repeats(analysis: Analysis) -> list[tuple[int, int, int]]:
-    p = analysis.program
-    counts: dict[object, int] = {}
-    for k, kind in enumerate(p.kind):
-        if kind == REGION_COPY:
-            mark = p.instances[p.op[k]].params.get("id")
-            counts[mark] = counts.get(mark, 0) + 1
-    found = []
-    for mark, region in analysis.solution.typing.regions.items():
-        found.append((region[0], region[1], 1 + counts.get(mark, 0)))
-    return found
+    """First and last call of each region's body, and how often it runs."""
+    solution = analysis.solution
+    repeats = solution.runner.repeats
+    return [(low, high, repeats[r].runs) for r, (low, high, *_) in solution.typing.regions.items()]
 
 
 def _ends(

@@ -23,6 +23,8 @@ def _dims(call: Call, of: Layout) -> list[int]:
             i = d + of.rank if d < 0 else d
             if 0 <= i < of.rank:
                 out.append(i)
+            elif of.rank and not any(x.code == "LC903" for x in call.issues):
+                call.issue("LC903", f"there is no axis {d} of {{0}}: dim is out of range", _self(call)[0])
     return sorted(set(out))
 
 

@@ -31,7 +31,7 @@ def sizes_of(value: Any) -> list[Size] | None:
     if isinstance(value, (list, tuple)):
         out: list[Size] = []
         for v in value:
-            if isinstance(v, bool) or v is None or isinstance(v, (str, float, Layout)):
+            if isinstance(v, bool) or v is None or isinstance(v, (str, float, Layout, list, tuple)):
                 return None
             out.append(v)
         return out
