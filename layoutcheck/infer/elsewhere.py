@@ -40,9 +40,9 @@ def _maker(analysis: Analysis, value: int, kind: str) -> tuple[int, int] | None:
             None,
         )
         k = p.value_call[at]
-        if axis is None or p.kind[k] != CALL or p.outs[k] != 1:
+        if axis is None or p.kind[k] != CALL:
             break
-        found = (k, axis)
+        found = (k, axis) if p.outs[k] == 1 else None
         if not p.inputs[k]:
             break
         at = main_input(analysis, typing, k)

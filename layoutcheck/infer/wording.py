@@ -7,6 +7,7 @@ from typing import Any
 from layoutcheck.findings import CODES, Finding, Fix, Operand, Place
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.call import Issue
+from layoutcheck.infer.counter import counter_example
 from layoutcheck.infer.entries import Entry, is_error, softened
 from layoutcheck.infer.path import path_to
 from layoutcheck.infer.run import Key
@@ -52,6 +53,7 @@ def finding_of(
         fixes=fixes or _rule_fix(analysis, k, issue),
         consequences=followers,
         operand=to_blame,
+        details=counter_example(analysis, key, issue),
         graph=analysis.path,
     )
 

@@ -96,6 +96,7 @@ def put_back_undispatched() -> GraphBuilder:
       same extent, different tokens: bf16[T/4@tp, 8] is this rank's share, bf16[prefix(T, 0, 4), 8] holds prefix(T, 0, 4) on every rank
       path   x bf16[T, 8] -> slice_1 bf16[prefix(T, 0, 4), 8]  <- first divergence
       fix 1  slice at rank(tp)*4 instead of slice_1  0 bytes
+      counter-example  p=4, T=16, rank 1: got tokens 0..3, want 4..7
     """
 )
 def constant_slice_for_a_share() -> GraphBuilder:
@@ -113,6 +114,7 @@ def constant_slice_for_a_share() -> GraphBuilder:
       i64[0..4] counts from 0 on every rank, bf16[T/4@tp] is this rank's share: rank r needs the positions from its own offset on
       path   arange i64[0..4]  <- first divergence
       fix 1  count from rank(tp)*4 in arange  0 bytes
+      counter-example  p=4, T=16, rank 1: got positions 0..3, want 4..7
     """
 )
 def positions_from_zero() -> GraphBuilder:
