@@ -154,9 +154,10 @@ def _same_kinds(metas: dict[str, Any], out: tuple[Any, ...], recorded: Any) -> b
     wanted = recorded if isinstance(recorded, tuple) else (recorded,)
     for value, meta in zip(out, wanted, strict=True):
         found = metas.get(value.name) if isinstance(value, Ref) else None
-        if isinstance(found, TensorMeta) and isinstance(meta, TensorMeta):
-            if (found.dtype, len(found.shape)) != (meta.dtype, len(meta.shape)):
-                return False
+        if not isinstance(found, TensorMeta) or not isinstance(meta, TensorMeta):
+            continue
+        if (found.dtype, len(found.shape)) != (meta.dtype, len(meta.shape)):
+            return False
     return True
 
 

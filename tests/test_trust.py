@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from layoutcheck.layouts import Layout, state_of
-
 from support import shared
 from support.engine import check, code, errors
+
+from layoutcheck.layouts import Layout, state_of
 
 GRAPH = "mega_dsa_cp_ws4_r0.pt2"
 

@@ -38,7 +38,7 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         finding_of(analysis, root.entry, root.fixes, tuple(followers.get(root.entry[0], ())))
         for root in search.roots
     ]
-    findings += [finding_of(analysis, entry) for entry in by_themselves]
+    findings += [finding_of(analysis, entry) for entry in [*analysis.apart, *by_themselves]]
     findings += stale
     stages = dict(analysis.stages)
     stages["diagnose"] = time.process_time() - at
