@@ -61,7 +61,8 @@ def gate_hash(
 ) -> tuple[Tensor, Tensor]:
     """Experts looked up by token id where a table is given."""
     if input_ids is None or tid2eid is None:
-        return gate(scores, top_k, normalize_weights, route_scale)
+        plain: tuple[Tensor, Tensor] = gate(scores, top_k, normalize_weights, route_scale)
+        return plain
     ids = tid2eid[input_ids][..., :top_k].to(torch.int64)
     values = scores.gather(-1, ids)
     values = values / values.sum(-1, keepdim=True) if normalize_weights else values
