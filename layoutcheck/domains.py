@@ -220,6 +220,21 @@ def is_token_like(domain: Domain) -> bool:
     return base_of(domain).kind in (TOKEN, VARIABLE)
 
 
+def holds_padding(domain: Domain) -> bool:
+    """Whether some of the rows are a token domain's padding, also behind a constant slice or a choice of pieces."""
+    if domain.kind == "pad":
+        return is_token_like(domain)
+    if domain.kind == "range":
+        inner: Factor = domain.args[0]
+        end = domain.args[1] + domain.extent
+        if inner.is_whole and inner.domain.kind == "pad":
+            tokens = inner.domain.args[0].extent
+            if isinstance(end, int) and isinstance(tokens, int) and end <= tokens:
+                return False
+        return holds_padding(inner.domain)
+    return domain.kind == "pick" and holds_padding(domain.args[0])
+
+
 def split(of: Factor, minor_extent: Size) -> tuple[Factor, Factor] | None:
     """Major and minor digit of a factor, the minor with `minor_extent`; None if it does not divide."""
     major = divide_exact(of.extent, minor_extent)

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.domains import Factor, base_of, feature, is_token_like
+from layoutcheck.domains import Factor, base_of, feature, holds_padding, is_token_like
 from layoutcheck.infer.call import Call, Result
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import promote
@@ -493,7 +493,7 @@ def _check_padding(
     ):
         return
     for o in occurrences:
-        if any(f.domain.kind == "pad" and is_token_like(f.domain) for f in o.of.axes[o.axis]):
+        if any(holds_padding(f.domain) for f in o.of.axes[o.axis]):
             call.issue(
                 "LC402",
                 "{0} has padding rows, which are read like tokens: mask them, or cut them off",

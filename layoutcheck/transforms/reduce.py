@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.domains import Factor, feature, is_token_like, permuted
+from layoutcheck.domains import Factor, feature, holds_padding, is_token_like, permuted
 from layoutcheck.infer.call import Call, Result, dim_of
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size, smin
@@ -57,7 +57,7 @@ def check_pending(call: Call, slot: int, of: Layout, param: str) -> None:
 def check_padding(call: Call, slot: int, of: Layout, dim: int) -> None:
     """Padding rows take part in a reduction over tokens unless a mask holds them off."""
     for f in of.axes[dim]:
-        if f.domain.kind == "pad" and is_token_like(f.domain):
+        if holds_padding(f.domain):
             call.issue(
                 "LC402",
                 "{0} has padding rows on this axis, reduced with the tokens: mask them, or cut them off",
