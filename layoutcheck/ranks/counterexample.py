@@ -13,7 +13,6 @@ import attrs
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis
-from layoutcheck.ranks.denote import Undenoted
 from layoutcheck.ranks.interpreter import missing
 from layoutcheck.ranks.verify import Verdict, ranks_of, symbols_of, verify
 
@@ -77,14 +76,20 @@ def find(
     Raises:
         InputError: an op has no reference implementation, or the graph is too large to run.
     """
+    misfit: InputError | None = None
+    tried = 0
     for count in tokens if tokens is not None else token_counts(analysis):
         for seed in range(seeds):
             try:
                 verdict = verify(analysis, tokens=count, seed=seed, graphs=graphs)
-            except Undenoted:
-                continue  # this count does not fit the graph's divisibility
+            except InputError as error:
+                misfit = error  # this count does not fit the graph's divisibility
+                continue
+            tried += 1
             if not verdict.equal:
                 return _of(verdict, count, seed)
+    if not tried and misfit is not None:
+        raise misfit
     return None
 
 
@@ -116,7 +121,7 @@ def explain(analysis: Analysis, codes: Sequence[str], graphs: Sequence[Graph] | 
         return None
     try:
         found = find(analysis, graphs=graphs)
-    except (InputError, Undenoted):
+    except InputError:
         return None
     if found is None:
         return "conservative: the runs that were tried agree with one device"

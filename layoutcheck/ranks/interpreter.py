@@ -15,6 +15,8 @@ import torch
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import DictArg, DtypeArg, Graph, Node, Other, Ref
+from layoutcheck.program import _WRAPPERS as WRAPPERS
+from layoutcheck.program import _unwrap
 from layoutcheck.ranks.reference.collectives import exchange
 from layoutcheck.ranks.reference.registry import Exchange, find, real_dtype
 from layoutcheck.symbols import Expr, evaluate, free_symbols
@@ -47,8 +49,38 @@ class Run:
 
 def missing(graph: Graph) -> list[str]:
     """Targets of a graph that cannot be run."""
-    found = {n.target for n in graph.nodes if n.op == "call_function" and find(n.target) is None}
-    return sorted(found)
+    calls = [n for n in graph.nodes if n.op == "call_function"]
+    return sorted({t for t in (unwrapped(n)[0] for n in calls) if find(t) is None})
+
+
+def unwrapped(node: Node) -> tuple[str, tuple[Any, ...], dict[str, Any], list[Any]]:
+    """Target, arguments and written bases of a call; a functionalised wrapper's are those of the op in it."""
+    if node.target in WRAPPERS:
+        target, kwargs, bases = _unwrap(node)
+        return target, (), kwargs, bases
+    return node.target, node.args, dict(node.kwargs), []
+
+
+def perform(
+    node: Node, values: Mapping[str, Any], symbols: Mapping[str, int]
+) -> Generator[Exchange, Any, Any]:
+    """Run one call on one rank; a wrapper works on copies of what it writes, and gives them behind its own results."""
+    target, given, named, bases = unwrapped(node)
+    function = find(target)
+    if function is None:
+        raise RankError(f"{target} has no definition")
+    if bases:
+        copies = {b.name: values[b.name].clone() for b in bases if isinstance(b, Ref)}
+        values = {**values, **copies}
+    args = argument(given, values, symbols)
+    kwargs = {k: argument(v, values, symbols) for k, v in named.items()}
+    result = function(*args, **kwargs)
+    if isinstance(result, Generator):
+        result = yield from result
+    if not bases:
+        return result
+    own = list(result) if isinstance(result, (tuple, list)) else [result]
+    return [*own, *[values[b.name] for b in bases if isinstance(b, Ref)]]
 
 
 def argument(arg: Any, values: Mapping[str, Any], symbols: Mapping[str, int]) -> Any:
@@ -85,15 +117,8 @@ def _rank(
             flat = given[0] if len(given) == 1 and isinstance(given[0], list) else given
             outputs = list(flat)
         else:
-            function = find(node.target)
-            if function is None:
-                raise RankError(f"{node.target} has no definition", node.name, rank)
             try:
-                args = argument(node.args, values, symbols)
-                kwargs = {k: argument(v, values, symbols) for k, v in node.kwargs.items()}
-                result = function(*args, **kwargs)
-                if isinstance(result, Generator):
-                    result = yield from result
+                result = yield from perform(node, values, symbols)
             except RankError as error:
                 raise RankError(str(error.args[0]), node.name, rank) from None
             except (
@@ -198,7 +223,7 @@ def named_groups(graphs: Sequence[Graph]) -> Members:
 
 
 def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -> list[Any]:
-    """Run one op on every rank with its own arguments: by name, or as `{"args": [..], "kwargs": {..}}`.
+    """Run one op on every rank with its own arguments by name.
 
     Raises:
         RankError: as `run`.
@@ -209,9 +234,7 @@ def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -
 
     def talk(mine: Mapping[str, Any]) -> Generator[Exchange, Any, Any]:
         try:
-            given = mine["args"] if set(mine) == {"args", "kwargs"} else ()
-            named = mine["kwargs"] if set(mine) == {"args", "kwargs"} else mine
-            result = function(*given, **named)
+            result = function(**mine)
             if isinstance(result, Generator):
                 result = yield from result
         except (
@@ -226,3 +249,27 @@ def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -
         return result
 
     return _lockstep([talk(a) for a in args], members)
+
+
+def run_node(node: Node, values: Mapping[str, Any], symbols: Mapping[str, int]) -> Any:
+    """Run one call on one device, which is a group of its own.
+
+    Raises:
+        RankError: as `run`.
+    """
+
+    def talk() -> Generator[Exchange, Any, Any]:
+        try:
+            return (yield from perform(node, values, symbols))
+        except (
+            RuntimeError,
+            IndexError,
+            ValueError,
+            TypeError,
+            NotImplementedError,
+            AssertionError,
+        ) as error:
+            message = error.args[0] if isinstance(error, RankError) else str(error).split("\n")[0]
+            raise RankError(str(message), node.name) from error
+
+    return _lockstep([talk()], lambda r, g: [0])[0]

@@ -32,7 +32,7 @@ from layoutcheck.ranks.denote import (
     valid,
     wrong_rows,
 )
-from layoutcheck.ranks.interpreter import RankError, argument, run_call
+from layoutcheck.ranks.interpreter import RankError, run_node
 
 CONVERSIONS = frozenset(
     ("all_gather", "reduce_scatter", "all_reduce", "wait", "shard", "broadcast", "region_begin", "region_end")
@@ -52,11 +52,6 @@ class Twin:
     compared: int = 0
     first: tuple[str, str] | None = None
     place: str = ""
-
-
-def _args(node: Node, holes: dict[str, Any], symbols: dict[str, int]) -> tuple[list[Any], dict[str, Any]]:
-    args = argument(node.args, holes, symbols)
-    return args, {k: argument(v, holes, symbols) for k, v in node.kwargs.items()}
 
 
 def _fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -267,8 +262,7 @@ class TwinRunner:
         names = [r for r in node.refs()]
         holes = dict(zip(names, wholes))
         # Not copies: what an op writes into its operand must be seen by later readers of it and of its views.
-        args, kwargs = _args(node, holes, self.ranks.symbols)
-        result = run_call(node.target, [{"args": args, "kwargs": kwargs}], lambda r, g: [0])[0]
+        result = run_node(node, holes, self.ranks.symbols)
         return list(result) if isinstance(result, (tuple, list)) else [result]
 
 

@@ -21,7 +21,7 @@ from layoutcheck.ranks.twin import TwinRunner
 from layoutcheck.symbols import free_symbols
 
 MAX_WORLD = 64
-MAX_ELEMENTS = 1 << 27
+MAX_ELEMENTS = 1 << 26
 
 
 @attrs.frozen
@@ -101,6 +101,7 @@ def draw(analysis: Analysis, ranks: Ranks, seed: int) -> dict[int, torch.Tensor]
     generator = torch.Generator().manual_seed(seed)
     limits = _limits(analysis, ranks)
     out: dict[int, torch.Tensor] = {}
+    total = 0
     for k, kind in enumerate(p.kind):
         if kind != PLACEHOLDER:
             continue
@@ -113,8 +114,11 @@ def draw(analysis: Analysis, ranks: Ranks, seed: int) -> dict[int, torch.Tensor]
             shape = extents(of, ranks)
         except Undenoted as error:
             raise InputError(f"the input denotes no tensor: {error}", p.nodes[k].name) from None
-        if _product(shape) > MAX_ELEMENTS:
-            raise InputError(f"an input of {list(shape)} elements is too large to run", p.nodes[k].name)
+        total += _product(shape)
+        if total > MAX_ELEMENTS:
+            raise InputError(
+                f"more than {MAX_ELEMENTS} elements of inputs are too many to run", p.nodes[k].name
+            )
         spec = analysis.graph.inputs.get(p.nodes[k].name)
         if not shape and (p.nodes[k].op == "get_attr" or (spec is not None and spec.kind != "user_input")):
             # exports do not hold a lifted constant's value; where one is written or looked up, it is a 0
@@ -212,8 +216,11 @@ def verify(
     symbols = symbols_of(analysis, tokens)
     ranks = ranks_of(analysis, symbols)
     wholes = draw(analysis, ranks, seed)
-    programs = list(graphs) if graphs is not None else all_ranks(analysis, ranks)
-    return compare(analysis, ranks, programs, wholes, seed)
+    try:
+        programs = list(graphs) if graphs is not None else all_ranks(analysis, ranks)
+        return compare(analysis, ranks, programs, wholes, seed)
+    except Undenoted as error:
+        raise InputError(f"{tokens} tokens do not fit the graph: {error}", "verify") from None
 
 
 def compare(
