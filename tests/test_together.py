@@ -55,10 +55,15 @@ def test_one_rank_is_proof_of_nothing() -> None:
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(0, 3))
 def test_any_rows_on_any_rank(taken: list[int], main: int) -> None:
-    """The main rank's slice is found just where it is not its own share, or another rank takes the same rows."""
+    """The main rank's slice is found just where it is not its own share, or another rank takes the same rows.
+
+    Where it is, every other rank that takes rows of a third is found by its name.
+    """
     others = [program(r, at=taken[r]) for r in RANKS if r != main]
     wrong = taken[main] != main or any(taken[r] == taken[main] for r in RANKS if r != main)
-    assert found(program(main, at=taken[main]), others) == ([("LC102", "all_gather")] if wrong else [])
+    astray = [r for r in RANKS if r != main and taken[r] != r]
+    expected = [("LC102", "all_gather")] if wrong else [("LC102", "slice")] * len(astray)
+    assert found(program(main, at=taken[main]), others) == expected
 
 
 def test_the_order_of_others_means_nothing() -> None:
@@ -126,3 +131,9 @@ def test_a_rank_without_the_collective() -> None:
     b = GraphBuilder(rank=1)
     b.output([b.silu(b.input("x", (16, 8), layout="[T, 8]"))])
     assert found(program(0), [b.graph()])
+
+
+def test_another_rank_takes_the_rows_of_a_third() -> None:
+    """Every rank's own graph may look right where rows are used alone; together one of them is not its share."""
+    assert ("LC102", "slice") in found(program(0), [program(1, at=2)])
+    assert found(program(0), [program(1), program(2), program(3)]) == []

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from layoutcheck.infer.call import Issue
 from layoutcheck.infer.run import Key, make_call
 from layoutcheck.infer.solve import Solver
+from layoutcheck.infer.together import slice_calls
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
 from layoutcheck.transforms.collectives import group_of
@@ -44,6 +45,7 @@ def differences(mine: Rank, others: list[Rank]) -> list[Entry]:
             continue
         name = "another rank" if other.rank is None else f"rank {other.rank}"
         out += _inputs(mine, other, name)
+        out += _shares(mine, other, name)
         found = _first_difference(mine, other, name)
         if found is not None:
             out.append(found)
@@ -66,6 +68,29 @@ def _inputs(mine: Rank, other: Rank, name: str) -> list[Entry]:
             text = f"is {list(a.shape)} here and {list(b.shape)} on {name}"
             out.append((k, (p.op[k], a), Issue("LC903", text)))
             break
+    return out
+
+
+def _shares(mine: Rank, other: Rank, name: str) -> list[Entry]:
+    """Slices that are my rank's share, and on the other rank rows of somebody else."""
+    out: list[Entry] = []
+    theirs = slice_calls(other.program, other.types)
+    for node, (k, _) in slice_calls(mine.program, mine.types).items():
+        if node not in theirs:
+            continue
+        a = mine.types[mine.program.first[k]]
+        b = other.types[other.program.first[theirs[node][0]]]
+        if (
+            not isinstance(a, Layout)
+            or not isinstance(b, Layout)
+            or not a.bound
+            or b.bound
+            or a.rank != b.rank
+        ):
+            continue
+        if any(f.domain.kind == "range" for axis in b.axes for f in axis):
+            text = f"this rank takes its own share here, {name} takes {other.solver.ctx.show(b)}, which is not its share"
+            out.append(_entry(mine, k, "LC102", text))
     return out
 
 

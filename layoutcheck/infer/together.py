@@ -18,7 +18,7 @@ from layoutcheck.program import CALL, OpInstance, Program
 _SLICES = frozenset(("slice", "narrow"))
 
 
-def _slices(p: Program, types: list[Any]) -> dict[str, tuple[int, tuple[Any, ...]]]:
+def slice_calls(p: Program, types: list[Any]) -> dict[str, tuple[int, tuple[Any, ...]]]:
     """Slice calls by node name, with their bounds."""
     found: dict[str, tuple[int, tuple[Any, ...]]] = {}
     for k, kind in enumerate(p.kind):
@@ -46,11 +46,11 @@ def constant_slices(
     """
     p, types, rank = mine
     out: set[int] = set()
-    own = _slices(p, types)
+    own = slice_calls(p, types)
     for other, other_types, other_rank in others:
         if other_rank == rank:
             continue
-        theirs = _slices(other, other_types)
+        theirs = slice_calls(other, other_types)
         for name, (k, bounds) in own.items():
             match = theirs.get(name)
             if match is not None and match[1] == bounds:
