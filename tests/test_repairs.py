@@ -93,3 +93,102 @@ def test_a_repair_repairs(program: tuple[Json, str], seed: int, data: st.DataObj
 @given(programs(), st.integers(0, 1 << 30), st.data())
 def test_three_thousand_repairs_repair(program: tuple[Json, str], seed: int, data: st.DataObject) -> None:
     law(program, seed, data)
+
+
+# ---- what is printed of them
+
+
+def fixes(b: GraphBuilder, node: str) -> list[tuple[str, str, int]]:
+    """Words, price and times of the repairs of the finding at a node."""
+    (finding,) = [f for f in engine.check(b.graph()).findings if f.node == node]
+    return [(fix.text, fix.bytes, fix.times) for fix in finding.fixes]
+
+
+def test_equal_calls_name_their_own_operands() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (16, 8), layout="[T, 8] +tp")
+    for i in range(3):
+        x = (
+            b.all_reduce(b.add(b.silu(x), b.input(f"p{i}", (16, 8), layout="[T, 8] +tp")))
+            if i == 2
+            else b.silu(x)
+        )
+        x = b.multiply(x, b.input(f"q{i}", (16, 8), layout="[T, 8] +tp")) if i < 2 else x
+    b.output([x])
+    for node, operand in (("silu", "x"), ("silu_1", "mul"), ("silu_2", "mul_1")):
+        assert [text for text, _, _ in fixes(b, node)][:1] == [f"all_reduce over tp of {operand} first"]
+
+
+def test_equal_moves_name_their_own_collectives() -> None:
+    b = GraphBuilder()
+    inputs = [b.input(name, (16, 8), layout="[T, 8] +tp") for name in "xy"]
+    b.output([b.all_reduce(b.silu(x)) for x in inputs])
+    assert fixes(b, "silu")[0] == ("move all_reduce in front of silu", "0", 1)
+    assert fixes(b, "silu_1")[0] == ("move all_reduce_1 in front of silu_1", "0", 1)
+
+
+@pytest.mark.parametrize("copies", [0, 1, 5])
+def test_a_repeated_body_pays_for_every_run(copies: int) -> None:
+    def mark(what: str, x: Val) -> Val:
+        return b.call(f"tensor_cast._internal_{what}.default", x, 0, shape=x.shape)
+
+    b = GraphBuilder()
+    h = mark("mark_region_begin", b.input("x", (16, 8), layout="[T, 8]"))
+    h = mark("mark_region_end", b.add(h, b.all_reduce(b.all_reduce(b.mlp(b.norm(h), 4, COLUMNS)))))
+    for _ in range(copies):
+        h = mark("copy_region", h)
+    b.output([h])
+    assert fixes(b, "all_reduce_1") == [("leave this collective out", "-384", 1 + copies)]
+
+
+def test_sizes_stay_symbols() -> None:
+    b = GraphBuilder(T="T")
+    b.output([b.all_gather(b.input("x", ("T", 8), layout="[T, 8]"))])
+    assert fixes(b, "all_gather") == [("leave this collective out", "-48*T", 1)]
+
+
+def test_repairs_that_leave_something_give_way_to_those_that_do_not() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (16, 8), layout="[T, 8] +tp")
+    b.output([b.all_reduce(b.silu(x))])
+    (finding,) = engine.check(b.graph()).findings
+    assert all(fix.verified and not fix.leaves for fix in finding.fixes)
+    b = GraphBuilder()
+    x, y = (b.input(name, (16, 8), layout="[T, 8] +tp") for name in "xy")
+    b.output([b.add(b.silu(x), y)])
+    left = {
+        (f.node, fix.leaves) for f in engine.check(b.graph()).errors for fix in f.fixes if f.node == "silu"
+    }
+    assert left == {("silu", (("LC201", "add"),))}
+
+
+def test_warnings_of_what_a_rule_made_up_are_counted_under_its_error() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (4, 8), layout="[T/4@tp, 8]")
+    b.output(b.call_many("aten.split_with_sizes.default", x, [8, 8], metas=[((8, 8), "bfloat16")] * 2))
+    (finding,) = engine.check(b.graph()).findings
+    assert (finding.code, finding.consequences) == ("LC101", (("LC107", "output"),))
+
+
+def test_warnings_that_stand_by_themselves_are_not() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (4, 8), layout="[T/4@tp, 8]")
+    shard = b.input("h", (16, 2), layout="[T, 8/4@tp]")
+    b.output([b.call("aten.cumsum.default", x, 0, shape=(4, 8)), b.silu(shard)])
+    assert [(f.code, f.node) for f in engine.check(b.graph()).findings] == [
+        ("LC106", "cumsum"),
+        ("LC107", "output"),
+    ]
+
+
+def test_one_constant_slice_is_one_finding() -> None:
+    """What reads it in many places is repaired with it."""
+    b = GraphBuilder(rank=1)
+    x = b.input("x", (16, 8), layout="[T, 8]")
+    mine, fixed = b.rank_slice(x), b.silu(b.slice(x, 0, 4))
+    for _ in range(4):
+        mine = b.add(mine, fixed)
+    b.output([mine])
+    (finding,) = engine.check(b.graph()).findings
+    assert [fix.text for fix in finding.fixes] == ["slice at rank(tp)*4 instead of slice_1"]
+    assert finding.details == ("counter-example  p=4, T=16, rank 1: got tokens 0..3, want 4..7",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
 from layoutcheck.domains import is_token_like, padded
@@ -45,17 +47,19 @@ def along(dim: int) -> str:
     return f" along axis {dim}" if dim else ""
 
 
-def conversions(analysis: Analysis, of: Layout) -> list[Conversion]:
-    """All single conversions of a layout: gather, slice, reduce, scatter, unpad."""
+def conversions(analysis: Analysis, of: Layout, every_axis: bool = False) -> list[Conversion]:
+    """All single conversions of a layout: gather, slice, reduce, scatter, unpad.
+
+    A share is one of the first axis that holds tokens, or, with `every_axis`, of any of these.
+    """
     out: list[Conversion] = []
     for group in all_groups(analysis):
         out += _gathers(of, group)
         if all(m not in of.bound_map and m not in of.partial for m in group.axes):
-            share = _share(analysis, of, group)
-            if share is not None:
+            for share in _shares(analysis, of, group, every_axis):
                 text = f"slice{share[2]} at rank({group.name}){along(share[1])}"
                 out.append(Conversion(share[0], text, "slice", group.name))
-        out += _reductions(analysis, of, group)
+        out += _reductions(analysis, of, group, every_axis)
     for dim in range(of.rank):
         tail = _unpadded(of, dim)
         if tail is not None:
@@ -82,7 +86,7 @@ def _gathers(of: Layout, group: Group) -> list[Conversion]:
     return out
 
 
-def _reductions(analysis: Analysis, of: Layout, group: Group) -> list[Conversion]:
+def _reductions(analysis: Analysis, of: Layout, group: Group, every_axis: bool) -> list[Conversion]:
     pending = pending_over(of, group)
     if not pending or len(pending) < len(group.axes) or any(of.is_mixed(m) for m in group.axes):
         return []
@@ -91,20 +95,22 @@ def _reductions(analysis: Analysis, of: Layout, group: Group) -> list[Conversion
         partial=tuple(m for m in of.partial if m not in group.axes),
         bound={m: fs for m, fs in of.bound if m not in pending or m in of.partial},
     )
-    size = nbytes(of)
     out = [
         Conversion(
             bare,
             f"all_reduce over {group.name}",
             "all_reduce",
             group.name,
-            fraction(2, group.size, size),
+            fraction(2, group.size, nbytes(of)),
         )
     ]
-    share = None if any(m in bare.bound_map for m in group.axes) else _share(analysis, bare, group)
-    if share is not None:
+    if any(m in bare.bound_map for m in group.axes):
+        return out
+    for share in _shares(analysis, bare, group, every_axis):
         text = f"reduce_scatter{share[2]} over {group.name}{along(share[1])}"
-        out.append(Conversion(share[0], text, "reduce_scatter", group.name, fraction(1, group.size, size)))
+        # Padding is sent as well.
+        cost = gathering(group.size, share[0])
+        out.append(Conversion(share[0], text, "reduce_scatter", group.name, cost))
     return out
 
 
@@ -115,8 +121,11 @@ def _unpadded(of: Layout, dim: int) -> Layout | None:
     return None
 
 
-def _share(analysis: Analysis, of: Layout, group: Group) -> tuple[Layout, int, str] | None:
-    """This rank's share of the first token axis, padded where it does not divide; which axis that is, and words for the padding."""
+def _shares(
+    analysis: Analysis, of: Layout, group: Group, every_axis: bool
+) -> Iterator[tuple[Layout, int, str]]:
+    """This rank's share of a token axis, padded where it does not divide; which axis that is, and words for the padding."""
+    sizes = [analysis.mesh.size(m) for m in group.axes]
     for dim, axis in enumerate(of.axes):
         if (
             not axis
@@ -125,21 +134,21 @@ def _share(analysis: Analysis, of: Layout, group: Group) -> tuple[Layout, int, s
         ):
             continue
         digit = axis_digit(axis)
-        if digit is None or (not digit.is_whole and divide_exact(digit.extent, group.size) is None):
-            return None
-        each, filled = divide_exact(digit.extent, group.size), ""
-        if each is None:
+        each = divide_exact(digit.extent, group.size) if digit is not None else None
+        filled = ""
+        if digit is not None and each is None and digit.is_whole:
             each = cdiv(digit.extent, group.size)
             filled = f" (padded to {each * group.size})"
             digit = padded(digit.domain, each * group.size).whole
-        cut = take_share(digit, group, each, [analysis.mesh.size(m) for m in group.axes])
-        if cut is None:
-            return None
-        bound = dict(of.bound_map)
-        for m, b in cut[1].items():
-            bound[m] = (*bound.get(m, ()), b)
-        return replace(of, axes=(*of.axes[:dim], (cut[0],), *of.axes[dim + 1 :]), bound=bound), dim, filled
-    return None
+        cut = take_share(digit, group, each, sizes) if digit is not None and each is not None else None
+        if cut is not None:
+            bound = dict(of.bound_map)
+            for m, b in cut[1].items():
+                bound[m] = (*bound.get(m, ()), b)
+            share = replace(of, axes=(*of.axes[:dim], (cut[0],), *of.axes[dim + 1 :]), bound=bound)
+            yield share, dim, filled
+        if not every_axis:
+            return
 
 
 def paddings(analysis: Analysis, of: Layout) -> list[Conversion]:

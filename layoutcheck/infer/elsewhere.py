@@ -18,6 +18,7 @@ from layoutcheck.transforms.collectives import gather_onto, group_of
 from layoutcheck.transforms.pieces import take_share
 
 Words = Callable[[int], str]
+Site = Callable[[int], "int | None"]
 _REDUCING = frozenset(("all_reduce", "reduce_scatter"))
 _FAR = 64
 
@@ -49,8 +50,8 @@ def _maker(analysis: Analysis, value: int, kind: str) -> tuple[int, int] | None:
     return found
 
 
-def own_rows(analysis: Analysis, k: int, issue: Issue) -> Iterator[tuple[Words, dict[Key, Result]]]:
-    """The rank's own rows instead of rows that are the same on every rank: a slice, or a count from 0."""
+def own_rows(analysis: Analysis, k: int, issue: Issue) -> Iterator[tuple[Words, dict[Key, Result], Site]]:
+    """The rank's own rows instead of rows that are the same on every rank: a slice, or a count from 0; and which call that is."""
     if issue.code != "LC102":
         return
     p, types = analysis.program, analysis.solution.typing.types
@@ -82,7 +83,18 @@ def own_rows(analysis: Analysis, k: int, issue: Issue) -> Iterator[tuple[Words, 
                 yield (
                     _own_words(analysis, slot, kind, f"rank({group.name})*{domain.extent}"),
                     {key: Result((mine,))},
+                    _site(analysis, slot, kind),
                 )
+
+
+def _site(analysis: Analysis, slot: int, kind: str) -> Site:
+    p = analysis.program
+
+    def site(k: int) -> int | None:
+        made = _maker(analysis, p.inputs[k][slot], kind)
+        return made[0] if made is not None else None
+
+    return site
 
 
 def _own_words(analysis: Analysis, slot: int, kind: str, start: str) -> Words:

@@ -21,11 +21,10 @@ _NOMINAL = 5040
 
 @attrs.frozen
 class Cost:
-    """`above / below` bytes; `text` is how a quotient that does not come out even is best written."""
+    """`above / below` bytes."""
 
     above: Size = 0
     below: Size = 1
-    text: str = ""
 
     def __add__(self, other: Cost) -> Cost:
         if self.above == 0 or other.above == 0:
@@ -35,11 +34,17 @@ class Cost:
         return Cost(self.above * other.below + other.above * self.below, self.below * other.below)
 
     def __neg__(self) -> Cost:
-        return Cost(-1 * self.above, self.below, f"-{self.text}" if self.text else "")
+        return Cost(-1 * self.above, self.below)
 
     def __str__(self) -> str:
         even = divide_exact(self.above, self.below)
-        return str(even) if even is not None else self.text or f"({self.above})/({self.below})"
+        if even is not None:
+            return str(even)
+        size = divide_exact(self.above, self.below - 1)
+        if size is None:
+            return f"({self.above})/({self.below})"
+        shown = str(size) if " " not in str(size) else f"({size})"
+        return f"{shown}*({self.below} - 1)/{self.below}"
 
     @property
     def sign(self) -> int:
@@ -61,7 +66,7 @@ def nbytes(of: Layout) -> Size:
 
 def fraction(count: int, ways: Size, size: Size) -> Cost:
     """`count*(ways - 1)/ways*size`."""
-    return Cost(count * (ways - 1) * size, ways, f"{count}*({ways} - 1)/{ways}*({size})")
+    return Cost(count * (ways - 1) * size, ways)
 
 
 def gathering(ways: Size, of: Layout) -> Cost:

@@ -16,8 +16,9 @@ from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.boundary import boundary_issues
 from layoutcheck.infer.call import Issue, Result, slots_in
 from layoutcheck.infer.conversions import Conversion, conversions, on_one_rank, paddings
-from layoutcheck.infer.elsewhere import before_the_merge, later_addend, own_rows, whole_buffer
+from layoutcheck.infer.elsewhere import Site, before_the_merge, later_addend, own_rows, whole_buffer
 from layoutcheck.infer.mixed import restored, unmixed
+from layoutcheck.infer.other_groups import over_groups, wider_group, with_param
 from layoutcheck.infer.prices import FREE, Cost, nbytes, paid_by
 from layoutcheck.infer.run import Key, apply, transform_of
 from layoutcheck.infer.shards import as_shard, replicated, weight_behind
@@ -37,7 +38,7 @@ class Candidate:
     """A repair: its words at a call, the bytes that a rank sends more (less is negative), the answers that it changes.
 
     `kind` is the conversion of operands that it does first, if that is what it does,
-    of the operands `slots`; `given` are inputs that it changes.
+    of the operands `slots`; `given` are inputs that it changes; `site` is the other call that it changes for a call.
     """
 
     words: Words
@@ -46,6 +47,7 @@ class Candidate:
     kind: str = ""
     given: dict[int, Layout] = attrs.field(factory=dict)
     slots: tuple[int, ...] = ()
+    site: Site | None = None
 
     def fix(self, k: int, times: int, leaves: tuple[tuple[str, str], ...]) -> Fix:
         """The repair as part of the finding at a call."""
@@ -69,9 +71,10 @@ def candidates(
         return _over_another_group(analysis, k, key)
     known = patched.get(key) or analysis.solver.memo.get(key)
     out = _of_the_call(analysis, k, key, issue, instance)
-    for words, patches in own_rows(analysis, k, issue):
-        out.append(Candidate(words, FREE, patches))
+    for words, patches, site in own_rows(analysis, k, issue):
+        out.append(Candidate(words, FREE, patches, site=site))
     out += _converted(analysis, k, key, issue, instance)
+    out += _wider_before(analysis, k, issue)
     if known is not None and issue.code == "LC204":
         late = later_addend(analysis, k, issue)
         if late is not None:
@@ -89,7 +92,7 @@ def _of_the_call(analysis: Analysis, k: int, key: Key, issue: Issue, instance: O
     out: list[Candidate] = []
     if not isinstance(of, Layout):
         return out
-    if "mixed" in issue.hints:
+    if "mixed" in issue.hints or any(of.is_mixed(m) for m, _ in of.bound):
         out += _of_mixed(analysis, k, key, slot, of)
     if "drop" in issue.hints or issue.code == "LC403":
         what = "collective" if rule.code in _COLLECTIVES else rule.code
@@ -102,7 +105,7 @@ def _of_the_call(analysis: Analysis, k: int, key: Key, issue: Issue, instance: O
         )
     if "redimension" in issue.hints:
         for dim in range(of.rank):
-            result = _fits(analysis, _with_param(instance, "dim", dim), ins)
+            result = _fits(analysis, with_param(instance, "dim", dim), ins)
             if result is not None:
                 text = f"{_AXIS_VERBS.get(rule.code or '', 'work')} along axis {dim}"
                 out.append(Candidate(_said(text), FREE, {key: result}))
@@ -155,12 +158,6 @@ def _said(text: str) -> Words:
     return lambda _k: text
 
 
-def _with_param(instance: OpInstance, meaning: str, value: Any) -> OpInstance:
-    assert instance.rule is not None
-    name = instance.rule.options.get(meaning, meaning)
-    return attrs.evolve(instance, params={**instance.params, name: value})
-
-
 def _fits(analysis: Analysis, instance: OpInstance, ins: tuple[Any, ...]) -> Result | None:
     """What a call's rule says of these operands, where it has nothing against them."""
     result = apply(analysis.solution.runner.ctx, instance, ins)
@@ -180,18 +177,20 @@ def _over_another_group(analysis: Analysis, k: int, key: Key) -> list[Candidate]
         return []
     out = []
     now = paid_by(ctx, instance, ins, of)
-    for ranks, group in analysis.mesh.by_ranks.items():
-        if "ranks" in rule.options:
-            other = _with_param(instance, "ranks", ranks)
-        elif group.name in analysis.mesh.groups:
-            other = _with_param(instance, "group", group.name)
-        else:
-            continue
+    for group, other in over_groups(analysis, instance):
         result = _fits(analysis, other, ins)
         if result is not None and other.params != instance.params:
             cost = paid_by(ctx, other, ins, of) + -now
             out.append(Candidate(_said(f"run it over {group.name} instead"), cost, {key: result}))
     return out
+
+
+def _wider_before(analysis: Analysis, k: int, issue: Issue) -> list[Candidate]:
+    """The collective before a call over all of a group where it runs over a part of it."""
+    return [
+        Candidate(words, cost, patches, site=site)
+        for words, cost, patches, site in wider_group(analysis, k, issue)
+    ]
 
 
 def _converted(analysis: Analysis, k: int, key: Key, issue: Issue, instance: OpInstance) -> list[Candidate]:
@@ -223,7 +222,7 @@ def _ways(analysis: Analysis, k: int, slot: int, of: Layout, issue: Issue) -> li
     p = analysis.program
     value = p.inputs[k][slot]
     weight = weight_behind(analysis, value)
-    ways = conversions(analysis, of)
+    ways = conversions(analysis, of, every_axis=True)
     if weight is not None:
         ways = [replicated(way) if _of_features(analysis, of, way) else way for way in ways]
         if weight == value and value in analysis.plan.declared:
@@ -383,4 +382,4 @@ def _at_output(analysis: Analysis, k: int, key: Key, issue: Issue) -> list[Candi
         left = boundary_issues(analysis, attrs.evolve(typing, types=types))
         if not any(e[2].operands[:1] == (slot,) and "warning" not in e[2].hints for e in left):
             out.append(option)
-    return out
+    return out + _wider_before(analysis, k, issue)

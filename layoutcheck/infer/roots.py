@@ -93,8 +93,8 @@ def find_roots(analysis: Analysis, errors: list[Entry]) -> Search:
         else:
             solver.patched.update(best.option.patches)
             solver.given = {**solver.given, **best.option.given}
-        for entry in alike:
-            taken.add(entry[0])
+        taken.update(entry[0] for entry in alike)
+        for entry in _each_site(alike, best.option):
             roots.append(Root(entry, _fixes(analysis, entry[0], tried), bool(tried)))
             behind_roots |= downstream(analysis, entry[0])
             if issue.code == "LC301":
@@ -126,6 +126,16 @@ def find_roots(analysis: Analysis, errors: list[Entry]) -> Search:
     rest = [e for e in errors if e[0] not in root_calls]
     roots, merged = _merge_same_origin(analysis, roots)
     return Search(roots, [*rest, *merged], {(e[0], e[2].code) for e in final})
+
+
+def _each_site(alike: list[Entry], best: Candidate | None) -> list[Entry]:
+    """Of errors that are alike, those that are repaired by changes of their own: the first at each of the calls to change."""
+    if best is None or best.site is None:
+        return alike
+    sites: dict[int | None, Entry] = {}
+    for entry in alike:
+        sites.setdefault(best.site(entry[0]), entry)
+    return list(sites.values())
 
 
 def _try_all(

@@ -168,11 +168,8 @@ class Repair:
             e.touched.add(found[3])
         elif found := re.fullmatch(rf"all_gather over {GROUP}{AXIS} of (\w+), before (\w+)", text):
             raise Unclear(text)
-        elif found := re.fullmatch(r"run it over (\w+) instead", text):
-            if self.dialect != "tensor_cast":
-                raise Unclear(text)
-            node["args"][-1] = self.ranks[found[1]]
-            e.touched.add(self.at)
+        elif found := re.fullmatch(r"run (\w+) over (\w+) instead", text):
+            self._over(self.at if found[1] == "it" else found[1], found[2])
         elif found := re.fullmatch(r"(.*) before it leaves", text):
             self._converted(found[1], [self.blamed()], before)
         elif found := re.fullmatch(r"zero (\w+) on all ranks of (\w+) but one first", text):
@@ -197,6 +194,20 @@ class Repair:
         else:
             raise Unclear(text)
         return text, None
+
+    def _over(self, name: str, group: str) -> None:
+        """A collective over another group: its ranks, or the group's name and size."""
+        node, unit = self.e.node(name), self.e.unit(name)
+        if not unit.functional:
+            node["args"][-1] = self.ranks[group]
+        else:
+            size = len(self.ranks[group])
+            node["args"] = [
+                node["args"][0],
+                *[size if a == unit.size else a for a in node["args"][1:-1]],
+                group,
+            ]
+        self.e.touched.add(name)
 
     def _converted(self, words: str, names: list[str], before: str) -> None:
         for kind, pattern in CONVERSIONS.items():
