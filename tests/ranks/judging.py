@@ -70,10 +70,23 @@ def same_elements(values: list[Tensor], of: Layout, source: Layout, want: Tensor
     return None if close(got[inside], picked) else "other values"
 
 
+def doubled(of: Layout) -> str | None:
+    """A digit of a shard that stands twice on one axis, which later views take apart wrongly."""
+    cut = {b.domain for _, fs in of.bound for b in fs}
+    for axis in of.axes:
+        mine = [f for f in axis if f.domain in cut and not f.is_whole]
+        if len(set(mine)) < len(mine):
+            return f"{mine[0]!r} stands twice on one axis"
+    return None
+
+
 def check(
     values: list[Tensor], of: Layout, want: Tensor, ranks: Ranks, atol: float = 0.0
 ) -> tuple[str | None, str]:
     """Whether values denote `want` under a layout: the problem, and whether the layout claims that at all."""
+    twice = doubled(of)
+    if twice is not None:
+        return twice, "claim"
     said = unclaimed(of, ranks)
     if said is not None and said != "other domain":
         return None, said

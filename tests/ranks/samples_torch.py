@@ -61,6 +61,14 @@ def attention() -> Iterator[Sample]:
     yield _s(sdpa, "causal", query=X("h t d"), key=X("h t d"), value=X("h t n"), is_causal=True)
     yield _s(sdpa, "self", query=X("h t d"), key=X("h t d"), value=X("h t n"))
     yield _s(sdpa, "grouped", query=X("2 (h r) t d"), key=X("2 h s d"), value=X("2 h s n"), enable_gqa=True)
+    for n in (2, 4):
+        heads = {"h": n}
+        one = dict(
+            query=X("1 h t d", extents=heads),
+            key=X("1 h s d", extents=heads),
+            value=X("1 h s n", extents=heads),
+        )
+        yield _s(sdpa, f"{n} heads, one or more a rank", **one, attn_mask=X("1 1 t s", states="full"))
     yield _s("aten._scaled_dot_product_attention_math", **qkv)
     flash = "aten._scaled_dot_product_flash_attention_for_cpu.default"
     yield Sample(flash, dict(query=X("2 h t d"), key=X("2 h s d"), value=X("2 h s d")), fragile=True)
