@@ -190,6 +190,7 @@ def test_shipped_rules_round_trip() -> None:
 
 # The transforms and the parameters that each must find, by its own name or renamed by an option.
 TRANSFORMS = {
+    "tensor_split": "self sections dim",
     "floor_divide": "self other",
     "view": "self size",
     "flatten": "self start_dim end_dim",

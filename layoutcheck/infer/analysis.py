@@ -14,6 +14,7 @@ from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
 from layoutcheck.infer.meeting import Entry, Rank, differences
+from layoutcheck.infer.single import mark_single
 from layoutcheck.infer.solve import Solution, Solver
 from layoutcheck.infer.together import constant_slices, mark_constant
 from layoutcheck.infer.weight_plan import read_plan
@@ -90,6 +91,7 @@ def analyse(
     at = lap("build", at)
     mesh = find_mesh(program, groups, rank, world)
     uses = _uses(program)
+    mark_single(program, uses)
     weights = read_plan(plan) if plan is not None else None
     plan_ = plan_inputs(program, mesh, tokens, layouts, uses, weights)
     ctx = Context(mesh, assumed.bounds, frozenset(trust), _group_finder(mesh))
@@ -138,7 +140,9 @@ def _solved(
     graph, _ = inline_subgraphs(graph)
     program = build_program(graph, book)
     mesh = find_mesh(program, groups, None, world)
-    plan = plan_inputs(program, mesh, tokens, layouts, _uses(program))
+    uses = _uses(program)
+    mark_single(program, uses)
+    plan = plan_inputs(program, mesh, tokens, layouts, uses)
     ctx = Context(mesh, None if assumed is None else assumed.bounds, frozenset(), _group_finder(mesh))
     solver = Solver(program, ctx, plan)
     return Rank(program, solver.solve().typing.types, mesh.rank, solver)

@@ -106,7 +106,10 @@ def _fit_rank(of: Layout, pattern: Pattern) -> Layout | None:
     """The layout with leading unit axes dropped or added so that it has the pattern's rank (batches of one are elided)."""
     wanted = len(pattern.axes)
     if _has_variadic(pattern):
-        return of if of.rank >= wanted - 1 else None
+        if of.rank >= wanted - 1:
+            return of
+        lead: tuple[Axis, ...] = ((),) * (wanted - 1 - of.rank)
+        return layout(of.dtype, lead + of.axes, of.bound_map, of.partial, of.value)
     if of.rank == wanted:
         return of
     axes = list(of.axes)

@@ -54,7 +54,8 @@ def arange(call: Call) -> Result:
             return call.result(layout(dtype, ((anything(1).whole,),)))
     if step == 1 and start == 0 and count != 1:
         return call.result(layout(dtype, ((iota(count).whole,),), value=("iota",)))
-    return call.result(layout(dtype, ((anything(count).whole,) if count != 1 else (),)))
+    value = ("range", start, count) if step == 1 and not isinstance(start, float) else None
+    return call.result(layout(dtype, ((anything(count).whole,) if count != 1 else (),), value=value))
 
 
 @register("scalar")

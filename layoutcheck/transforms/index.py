@@ -15,6 +15,7 @@ from layoutcheck.infer.elementwise import broadcast_axes
 from layoutcheck.infer.states import check_diagonal, join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
+from layoutcheck.transforms.pieces import cut
 from layoutcheck.transforms.reduce import check_pending
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _self
@@ -72,6 +73,9 @@ def index(call: Call) -> Result:
     if any(t.dtype == "bool" for _, _, t in tensors):
         return _boolean(call, slot, of, indices)
     positions = [k for k, (_, t) in enumerate(indices) if t is not None]
+    rows = _range_of(call, slot, of, positions[0], tensors[0][2]) if len(positions) == 1 else None
+    if rows is not None:
+        return call.result(rows)
     for k in positions:
         if k < of.rank:
             check_positions(call, slot, of, k, *indices[k])
@@ -134,6 +138,16 @@ def _boolean(call: Call, slot: int, of: Layout, indices: list[tuple[int, Layout 
     return call.result(replace(of, axes=((rows.whole,), *of.axes[mask.rank :]), value=None))
 
 
+def _range_of(call: Call, slot: int, of: Layout, dim: int, index: Layout) -> Layout | None:
+    """Rows at `arange(a, b)` are the slice `a:b`."""
+    value = index.value
+    if value is None or value[0] != "range" or index.rank != 1 or dim >= of.rank or bound_on_axis(of, dim):
+        return None
+    if all(f.domain.is_feature for f in of.axes[dim]):
+        return None
+    return cut(call, slot, of, dim, value[1], value[1] + value[2])
+
+
 @register("index_select")
 def index_select(call: Call) -> Result:
     """Rows of one axis by a vector of positions."""
@@ -143,6 +157,9 @@ def index_select(call: Call) -> Result:
     if dim < 0 or idx is None:
         return call.result(of)
     check_pending(call, slot, of, call.name("self"))
+    rows = _range_of(call, slot, of, dim, idx)
+    if rows is not None:
+        return call.result(rows)
     check_positions(call, slot, of, dim, call.slot("index"), idx)
     axis = tuple(f for a in idx.axes for f in a)
     _crossed(call, slot, _feature_shard(of, dim), call.slot("index"), idx)

@@ -18,11 +18,11 @@ from layoutcheck.domains import (
     ranged,
     split,
 )
-from layoutcheck.infer.call import CONSTANT, Call, Result, dim_of
+from layoutcheck.infer.call import CONSTANT, ONLY, Call, Result, dim_of
 from layoutcheck.infer.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.mesh import Group
-from layoutcheck.symbols import Size, cdiv, divide_exact, lower_bound, smax, smin
+from layoutcheck.symbols import Size, cdiv, divide_exact, floordiv, lower_bound, smax, smin
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _self
 
@@ -405,6 +405,9 @@ def element(call: Call, slot: int, of: Layout, dim: int, index: Any) -> Layout:
     cuts = bound_on_axis(of, dim)
     axes = of.axes[:dim] + of.axes[dim + 1 :]
     bound = dict(of.bound_map)
+    share = None if cuts else _row_of_ranks(call, of, dim, index)
+    if share is not None:
+        return share
     if cuts and extent_of(axis) != 1:
         # Each rank picks an element of its own share.
         group = call.ctx.group(tuple(m for m, _ in cuts))
@@ -421,6 +424,33 @@ def element(call: Call, slot: int, of: Layout, dim: int, index: Any) -> Layout:
     elif axis and axes and extent_of(axis) == 1:
         axes = (*axes[:-1], axes[-1] + axis)
     return replace(of, axes=axes, bound=bound)
+
+
+def _row_of_ranks(call: Call, of: Layout, dim: int, index: Any) -> Layout | None:
+    """`x.view(p, n, ..)[rank]`: the major digit of the tokens, at this rank's place, is this rank's share."""
+    axis = of.axes[dim]
+    if len(axis) != 1 or not isinstance(index, int) or isinstance(index, bool) or CONSTANT in call.params:
+        return None
+    lead = axis[0]
+    if lead.domain.is_feature or lead.stride == 1 or lead.domain.kind in ("pick", "iota", "any"):
+        return None
+    for group, number in share_groups(call, of):
+        if lead.extent != group.size:
+            continue
+        at = index + lead.extent if index < 0 and isinstance(lead.extent, int) else index
+        if number is None:
+            call.want("rank", -1, None, data=(group.axes, at))
+            number = at
+        if at != number:
+            continue
+        taken = take_share(lead, group, 1, [call.ctx.mesh.size(m) for m in group.axes])
+        if taken is None:
+            continue
+        bound = dict(of.bound_map)
+        for m, b in taken[1].items():
+            bound[m] = (*bound.get(m, ()), b)
+        return replace(of, axes=of.axes[:dim] + of.axes[dim + 1 :], bound=bound, value=None)
+    return None
 
 
 @register("select", back=_back_select, is_view=True)
@@ -539,7 +569,7 @@ def _sum(sizes: list[Size]) -> Size:
     return total
 
 
-@register("split", back=_back_cut, is_view=True)
+@register("split", back=_back_cut, is_view=True, in_pieces=True)
 def split_(call: Call) -> Result:
     """Pieces of `split_size` (the last may be shorter), or of the given sizes."""
     slot, of = _self(call)
@@ -548,14 +578,34 @@ def split_(call: Call) -> Result:
         return call.result(of)
     size = call.get("split_size")
     if isinstance(size, list):
-        return call.result(*_split_sizes(call, slot, of, dim, size))
+        return _pieces_of(call, slot, of, dim, _split_sizes(call, slot, of, dim, size))
     if size is None or isinstance(size, Layout):
         return call.result(of)
     total = of.shape[dim]
     exact = divide_exact(total, size)
     if isinstance(exact, int):
-        return call.result(*_split_equal(call, slot, of, dim, exact, size))
-    return call.result(*_split_uneven(call, slot, of, dim, size))
+        return _pieces_of(call, slot, of, dim, _split_equal(call, slot, of, dim, exact, size))
+    return _pieces_of(call, slot, of, dim, _split_uneven(call, slot, of, dim, size))
+
+
+def _pieces_of(call: Call, slot: int, of: Layout, dim: int, outs: list[Layout]) -> Result:
+    """The pieces of a split; where one alone is read, it is what a slice at its place gives."""
+    only = call.params.get(ONLY)
+    if not isinstance(only, int) or only >= len(outs) or call.issues:
+        return call.result(*outs)
+    start: Size = 0
+    for out in outs[:only]:
+        start = start + out.shape[dim]
+    size = outs[only].shape[dim]
+    # of a last piece that lacks rows, as many are asked for as of the others
+    asked = outs[0].shape[dim] if only == len(outs) - 1 else size
+    axis = of.axes[dim]
+    if all(f.domain.is_feature for f in axis):
+        share = rank_share(call, of, dim, start, size)
+        piece = outs[only] if share is None else share
+    else:
+        piece = cut(call, slot, of, dim, start, start + asked)
+    return call.result(*outs[:only], piece, *outs[only + 1 :])
 
 
 def _split_uneven(call: Call, slot: int, of: Layout, dim: int, size: Size) -> list[Layout]:
@@ -595,7 +645,7 @@ def _pieces(call: Call, of: Layout, total: Size, size: Size) -> int | None:
     return None
 
 
-@register("chunk", back=_back_cut, is_view=True)
+@register("chunk", back=_back_cut, is_view=True, in_pieces=True)
 def chunk_(call: Call) -> Result:
     """`chunks` pieces of equal size, the last may be shorter."""
     slot, of = _self(call)
@@ -606,11 +656,32 @@ def chunk_(call: Call) -> Result:
     total = of.shape[dim]
     each = divide_exact(total, n)
     if each is not None:
-        return call.result(*_split_equal(call, slot, of, dim, n, each))
-    return call.result(*_split_uneven(call, slot, of, dim, cdiv(total, n)))
+        return _pieces_of(call, slot, of, dim, _split_equal(call, slot, of, dim, n, each))
+    return _pieces_of(call, slot, of, dim, _split_uneven(call, slot, of, dim, cdiv(total, n)))
 
 
-@register("unbind", back=_back_select, is_view=True)
+@register("tensor_split", back=_back_cut, is_view=True, in_pieces=True)
+def tensor_split(call: Call) -> Result:
+    """`sections` pieces; where they do not divide, the first ones are longer by one (torch.tensor_split)."""
+    slot, of = _self(call)
+    dim = dim_of(call, "dim", of.rank, 0)
+    n = call.get("sections")
+    if dim < 0 or not isinstance(n, int) or n < 1:
+        return call.result(of)
+    total = of.shape[dim]
+    each = divide_exact(total, n)
+    if each is not None:
+        return _pieces_of(call, slot, of, dim, _split_equal(call, slot, of, dim, n, each))
+    if isinstance(total, int):
+        longer = total % n
+        return call.result(*_split_sizes(call, slot, of, dim, [total // n + (i < longer) for i in range(n)]))
+    whole = of.axes[dim]
+    sizes = [floordiv(total + (n - 1 - i), n) for i in range(n)]
+    outs = [with_axis(of, dim, (opaque(f"section {i} of {n}", s, whole).whole,)) for i, s in enumerate(sizes)]
+    return call.result(*outs)
+
+
+@register("unbind", back=_back_select, is_view=True, in_pieces=True)
 def unbind(call: Call) -> Result:
     """One output per element of an axis, without the axis."""
     slot, of = _self(call)

@@ -20,7 +20,7 @@ class Transform:
 
     `back(call, outs, output, axis, inner)` answers (slot, axis, inner) for the operands that would all have to be cut
     for the output's axis to be cut `inner` elements from its right end; None where that can't be. `summed(call)` lists
-    the groups of operand axes that the call sums over.
+    the groups of operand axes that the call sums over. `in_pieces`: the outputs are pieces of one operand, in order.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Transform:
     back: Back | None = None
     summed: Summed | None = None
     is_view: bool = False
+    in_pieces: bool = False
 
 
 _table: dict[str, Transform] = {}
@@ -35,12 +36,16 @@ _loaded: list[bool] = []
 
 
 def register(
-    name: str, back: Back | None = None, summed: Summed | None = None, is_view: bool = False
+    name: str,
+    back: Back | None = None,
+    summed: Summed | None = None,
+    is_view: bool = False,
+    in_pieces: bool = False,
 ) -> Callable[[Callable[[Call], Result]], Callable[[Call], Result]]:
     """Decorator: enter a forward function under a name."""
 
     def enter(forward: Callable[[Call], Result]) -> Callable[[Call], Result]:
-        _table[name] = Transform(name, forward, back, summed, is_view)
+        _table[name] = Transform(name, forward, back, summed, is_view, in_pieces)
         return forward
 
     return enter

@@ -394,7 +394,16 @@ def _repeated(own: Axis, times: Size, interleaved: bool) -> Axis:
     return (feature(times).whole, *own)
 
 
-@register("repeat_interleave")
+def _back_repeated(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    dim, n = dim_of(call, "dim", of.rank), call.get("repeats")
+    if axis != dim or isinstance(n, Layout) or n is None:
+        return [(slot, axis, inner)] if axis < of.rank and axis != dim else None
+    left = divide_exact(inner, n)
+    return [(slot, axis, left)] if left is not None else None
+
+
+@register("repeat_interleave", back=_back_repeated)
 def repeat_interleave(call: Call) -> Result:
     """Each element `repeats` times beside itself."""
     _slot, of = _self(call)
