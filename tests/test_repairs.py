@@ -192,3 +192,21 @@ def test_one_constant_slice_is_one_finding() -> None:
     (finding,) = engine.check(b.graph()).findings
     assert [fix.text for fix in finding.fixes] == ["slice at rank(tp)*4 instead of slice_1"]
     assert finding.details == ("counter-example  p=4, T=16, rank 1: got tokens 0..3, want 4..7",)
+
+
+def test_a_collective_upstream_is_run_over_the_whole_group() -> None:
+    b = GraphBuilder({"tp": 4, "half": 2}, ranks={"tp": [0, 1, 2, 3], "half": [0, 1]}, dialect="c10d")
+    x = b.all_reduce(b.input("x", (16, 8), layout="[T, 8] +tp"), "half")
+    b.output([b.add(x, b.input("y", (16, 8), layout="[T, 8]"))])
+    texts = [f.fixes[0].text for f in engine.check(b.graph()).errors]
+    assert texts == ["run all_reduce over tp instead"] or texts == ["run it over tp instead"]
+
+
+def test_pieces_that_were_joined_along_another_axis() -> None:
+    b = GraphBuilder()
+    x, w = b.input("x", (16, 8), layout="[T, 8]"), b.weight((8,), "w", "[8]")
+    parts = b.call_many("aten.chunk.default", x, 4, 1, metas=[((16, 2), "bfloat16")] * 4)
+    wrong = b.call("aten.cat.default", parts, 0, shape=(64, 2))
+    b.output([b.call("tensor_cast.rms_norm.default", wrong, w, 1e-6, shape=(64, 2))])
+    (finding,) = engine.check(b.graph()).errors
+    assert [(fix.text, fix.bytes) for fix in finding.fixes] == [("leave chunk and cat out", "0")]

@@ -20,6 +20,7 @@ from layoutcheck.infer.elsewhere import Site, before_the_merge, later_addend, ow
 from layoutcheck.infer.mixed import restored, unmixed
 from layoutcheck.infer.other_groups import over_groups, wider_group, with_param
 from layoutcheck.infer.prices import FREE, Cost, nbytes, paid_by
+from layoutcheck.infer.rearranged import not_rearranged
 from layoutcheck.infer.run import Key, apply, transform_of
 from layoutcheck.infer.shards import as_shard, replicated, weight_behind
 from layoutcheck.layouts import Layout
@@ -71,7 +72,7 @@ def candidates(
         return _over_another_group(analysis, k, key)
     known = patched.get(key) or analysis.solver.memo.get(key)
     out = _of_the_call(analysis, k, key, issue, instance)
-    for words, patches, site in own_rows(analysis, k, issue):
+    for words, patches, site in (*own_rows(analysis, k, issue), *not_rearranged(analysis, k, issue)):
         out.append(Candidate(words, FREE, patches, site=site))
     out += _converted(analysis, k, key, issue, instance)
     out += _wider_before(analysis, k, issue)

@@ -168,6 +168,10 @@ class Repair:
             e.touched.add(found[3])
         elif found := re.fullmatch(rf"all_gather over {GROUP}{AXIS} of (\w+), before (\w+)", text):
             raise Unclear(text)
+        elif found := re.fullmatch(r"leave (\w+) and (\w+) out", text):
+            source = next(e.operands(e.node(found[1])))
+            e.replace_uses(found[2], source)
+            e.touched |= {n["name"] for n in e.readers(source)}
         elif found := re.fullmatch(r"run (\w+) over (\w+) instead", text):
             self._over(self.at if found[1] == "it" else found[1], found[2])
         elif found := re.fullmatch(r"(.*) before it leaves", text):
