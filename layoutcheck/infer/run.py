@@ -10,11 +10,12 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.domains import is_token_like, padded
 from layoutcheck.infer.call import Call, Context, Hole, Issue, Result, Want
 from layoutcheck.infer.elementwise import elementwise
 from layoutcheck.infer.factor_rule import apply_factors
 from layoutcheck.infer.repeats import Repeats, find_repeats, region_id
-from layoutcheck.layouts import Layout, layout, replace, whole
+from layoutcheck.layouts import Axis, Layout, layout, replace, whole
 from layoutcheck.program import (
     CALL,
     OUTPUT,
@@ -246,6 +247,25 @@ class Runner:
         self.region_types[(region, values)] = outs
         return outs
 
+    def _front_of(self, k: int, base: int) -> int | None:
+        """The axis of which a view call takes the beginning, None where it is no such slice."""
+        instance = self.program.instances[self.program.op[k]]
+        transform = transform_of(instance)
+        of = self.program.inputs[k][0] if self.program.inputs[k] else None
+        if (
+            instance.rule is None
+            or transform is None
+            or transform.name not in ("slice", "narrow")
+            or of != base
+        ):
+            return None
+        params = {
+            name: instance.params.get(instance.rule.options.get(name, name))
+            for name in ("dim", "start", "step")
+        }
+        dim = params["dim"] if isinstance(params["dim"], int) else 0
+        return dim if params["start"] in (0, None) and params["step"] in (1, None) and dim >= 0 else None
+
     def _functionalized(self, types: list[Any], k: int, result: Result) -> None:
         """Outputs of a functionalised wrapper: the op's own, then the mutated bases."""
         p = self.program
@@ -280,7 +300,7 @@ class Runner:
                 old = types[base]
                 if not isinstance(old, Layout) or not isinstance(types[value], Layout):
                     break
-                types[base] = written_back(old, types[value])
+                types[base] = written_back(old, types[value], self._front_of(call, base))
                 value = base
             self._check_buffer(types, k, key, slot, value, hits)
 
@@ -364,8 +384,16 @@ def _guess(ins: list[Any], meta: Any) -> Any:
     return layout("float32", ())
 
 
-def written_back(base: Layout, view: Layout) -> Layout:
-    """A buffer's layout after a view of it was written: axes that the view has in full follow what was written."""
+def is_blank_axis(axis: Axis) -> bool:
+    """Whether nothing was written along an axis of a constant fill yet."""
+    return bool(axis) and all(f.domain.kind == "any" for f in axis)
+
+
+def written_back(base: Layout, view: Layout, front: int | None = None) -> Layout:
+    """A buffer's layout after a view of it was written: axes that the view has in full follow what was written.
+
+    `front`: the axis of which the view is the beginning; in a blank buffer the rest of it is padding behind the tokens.
+    """
     if base.shape == view.shape:
         return replace(view, dtype=base.dtype)
     axes = list(base.axes)
@@ -382,6 +410,10 @@ def written_back(base: Layout, view: Layout) -> Layout:
         own = base.axes[i]
         if base.shape[i] == view.shape[j] and (not own or all(f.domain.kind == "any" for f in own)):
             axes[i] = view.axes[j]
+    if front is not None and view.rank == base.rank and is_blank_axis(base.axes[front]):
+        written = view.axes[front]
+        if len(written) == 1 and written[0].is_whole and is_token_like(written[0].domain):
+            axes[front] = (padded(written[0].domain, base.shape[front]).whole,)
     for m, fs in view.bound:
         bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
     partial = tuple(sorted({*base.partial, *view.partial}))
