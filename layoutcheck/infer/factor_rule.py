@@ -15,7 +15,7 @@ from layoutcheck.domains import Factor, base_of, feature, holds_padding, is_toke
 from layoutcheck.infer.call import Call, Result
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import promote
-from layoutcheck.infer.regroup import regroup
+from layoutcheck.infer.regroup import Cuts, regroup, split_digit
 from layoutcheck.infer.states import check_diagonal, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout
 from layoutcheck.rules.types import Any as AnyAxis
@@ -203,11 +203,24 @@ def _refine(
         return None
     exact = [p for p in parts if p is not None]
     cuts = {m: list(fs) for m, fs in of.bound}
-    pieces = regroup(of.axes[axis], exact, cuts)
+    pieces = _shard_first(of.axes[axis], exact, cuts) or regroup(of.axes[axis], exact, cuts)
     if pieces is None:
         return None
     axes = of.axes[:axis] + tuple(pieces) + of.axes[axis + 1 :]
     return layout(of.dtype, axes, {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value), exact
+
+
+def _shard_first(axis: Axis, sizes: list[Size], cuts: Cuts) -> list[Axis] | None:
+    """One head a rank: the shard counts heads, so it goes with the label that is of extent one here."""
+    if sizes[0] != 1 or not axis or not axis[0].domain.is_feature or axis[0].is_whole:
+        return None
+    if not any(b.domain is axis[0].domain for fs in cuts.values() for b in fs):
+        return None
+    parts = split_digit(axis[0], axis[0].extent, cuts)
+    if parts is None:
+        return None
+    rest = regroup((parts[1], *axis[1:]), sizes[1:], cuts)
+    return None if rest is None else [(parts[0],), *rest]
 
 
 def _pattern_text(pattern: Pattern) -> str:

@@ -15,6 +15,7 @@ from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv, divide_exact
 from layoutcheck.transforms.pieces import axis_digit, take_share
 from layoutcheck.transforms.registry import register
+from layoutcheck.transforms.shares import each, share_of
 from layoutcheck.transforms.views import Sources, _back_same
 
 # Domains whose order or number data decides: rows sorted or chosen by expert.
@@ -72,6 +73,12 @@ def broadcast(call: Call) -> Result:
             call.issue(
                 "LC201",
                 f"{{0}} is a pending sum over {call.ctx.group((m,))} and one rank's part is sent to all",
+                slot,
+            )
+        elif of.bound_map.get(m):
+            call.issue(
+                "LC102",
+                f"{{0}} is one rank's share over {call.ctx.group((m,))}, and the share of one rank is sent to all",
                 slot,
             )
     return _result(call, slot, of)
@@ -133,6 +140,7 @@ def _complete(call: Call, slot: int, of: Layout, group: Group, what: str) -> Non
 
 
 @register("all_reduce", back=_back_same)
+@each
 def all_reduce(call: Call) -> Result:
     """The sum over a group, on every rank of it."""
     slot, of = data_of(call)
@@ -199,6 +207,7 @@ def gather_onto(of: Layout, dim: int, group: Group) -> tuple[Layout, str]:
 
 
 @register("all_gather", back=None)
+@each
 def all_gather(call: Call) -> Result:
     """The ranks' values one after another along an axis."""
     slot, of = data_of(call)
@@ -236,7 +245,15 @@ def all_gather(call: Call) -> Result:
             "the ranks' tokens come out in the wrong order: gather before the axes are merged",
             slot,
         )
-    return call.result(out)
+    return call.result(_unpadded(out, dim) if call.get("unpad") else out)
+
+
+def _unpadded(of: Layout, dim: int) -> Layout:
+    """The tokens without the padding that made their number a multiple of the group's size."""
+    axis = of.axes[dim]
+    if len(axis) == 1 and axis[0].is_whole and axis[0].domain.kind == "pad":
+        return replace(of, axes=(*of.axes[:dim], (axis[0].domain.args[0].whole,), *of.axes[dim + 1 :]))
+    return of
 
 
 def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbound: list[int]) -> Layout:
@@ -339,6 +356,7 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
 
 
 @register("reduce_scatter")
+@each
 def reduce_scatter(call: Call) -> Result:
     """The sum over a group, each rank its share along an axis."""
     slot, of = data_of(call)
@@ -375,6 +393,10 @@ def reduce_scatter(call: Call) -> Result:
             slot,
             hints=("redimension",),
         )
+    if call.get("pad"):
+        share = share_of(call, of, dim, group)
+        if share is not None:
+            return call.result(share)
     return call.result(scatter_share(call, slot, of, dim, group))
 
 
@@ -391,6 +413,8 @@ def all_to_all(call: Call) -> Result:
         call.issue(
             "LC201", f"{{0}} is a pending sum over {group.name} and is exchanged before it is reduced", slot
         )
+    if call.has("gather_dim") and call.has("shard_dim"):
+        return call.result(_between(call, slot, of, group))
     axis = of.axes[0]
     total = extent_of(axis)
     extent = _total(got, total)
@@ -424,6 +448,18 @@ def all_to_all(call: Call) -> Result:
         return call.result(layout(of.dtype, ((domain.whole,), *tail), bound, of.partial))
     del sent
     return call.result(_swap(call, slot, of, group))
+
+
+def _between(call: Call, slot: int, of: Layout, group: Group) -> Layout:
+    """From a shard of one axis to a shard of another."""
+    gather, shard = dim_of(call, "gather_dim", of.rank), dim_of(call, "shard_dim", of.rank)
+    if gather < 0 or shard < 0 or any(len(of.bound_map.get(m, ())) != 1 for m in group.axes):
+        call.issue("LC103", f"exchanged over {group.name}, but {{0}} is not a shard over it", slot)
+        return of
+    out, problem = gather_onto(of, gather, group)
+    if problem:
+        call.issue("LC104", f"over {group.name} {{0}} is not sharded along axis {gather}", slot)
+    return scatter_share(call, slot, out, shard, group)
 
 
 def _total(sizes: Any, fallback: Size) -> Size:

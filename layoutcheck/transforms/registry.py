@@ -76,6 +76,7 @@ def _load() -> None:
         reduce,
         routing,
         scalars,
+        shares,
         views,
         writes,
     )
