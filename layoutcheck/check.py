@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.errors import InputError
 from layoutcheck.findings import Report
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis, analyse
@@ -55,6 +57,8 @@ def check(
     """
     started = time.process_time()
     accepted = dict(trust or {})
+    if accepted:
+        _check_roles(accepted)
     agreed = None
     if contract is not None:
         from layoutcheck.contracts import load_contract
@@ -83,6 +87,17 @@ def check(
 
     more = check_contract(analysis, agreed, findings=report.findings)
     return attrs.evolve(report, findings=(*report.findings, *more))
+
+
+def _check_roles(trust: dict[str, str]) -> None:
+    """Raise InputError for a role that there is none of."""
+    from layoutcheck.roles import ROLES
+
+    for role in trust:
+        if role not in ROLES:
+            near = difflib.get_close_matches(role, ROLES, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(ROLES)}"
+            raise InputError(f"there is no role {role!r}{hint}", "--trust")
 
 
 def _trusted(analysis: Analysis, trust: dict[str, str]) -> frozenset[int]:

@@ -234,7 +234,7 @@ def test_a_contract_that_nothing_was_done_for_is_one_finding(dialect: str) -> No
     assert {"LC501", "LC505"} <= {code for code, _ in found[0].consequences}
     assert "was not rewritten" in found[0].message
     assert [fix.text for fix in found[0].fixes] == [
-        "rewrite the graph: layoutcheck annotate --contract sequence-parallel"
+        "rewrite the graph as sequence-parallel says: layoutcheck show --roles gives the places"
     ]
 
 

@@ -565,3 +565,10 @@ def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
         assert "\n" not in error.message
     else:
         assert parse(format_rules(found)) == found
+
+
+def test_a_stanza_pasted_as_a_report_shows_it_is_read() -> None:
+    """Reports print a stanza behind some blanks."""
+    plain = "ns.op(x, w)\n    x: t.. k, w: k n -> t.. n\n    weight w\n"
+    pasted = "\n".join("         " + line for line in plain.splitlines())
+    assert parse(pasted) == parse(plain)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from support import engine
 from support.builder import DIALECTS, GraphBuilder, Json
 
+from layoutcheck.errors import InputError
+
 RANKS = range(4)
 
 
@@ -50,7 +52,8 @@ def test_one_rank_is_proof_of_nothing() -> None:
     assert found(program(0), [program(1, at=0)]) == [("LC102", "all_gather")]
     assert found(program(1, at=0), [program(0)]) == [("LC102", "all_gather")]
     # the same file twice is no second witness
-    assert found(program(0), [program(0)]) == []
+    with pytest.raises(InputError, match="two of the exports say that they are rank 0's"):
+        found(program(0), [program(0)])
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(0, 3))

@@ -8,6 +8,7 @@ import pytest
 from support import shared
 from support.engine import check, code, errors
 
+from layoutcheck.errors import InputError
 from layoutcheck.layouts import Layout, state_of
 
 GRAPH = "mega_dsa_cp_ws4_r0.pt2"
@@ -28,7 +29,7 @@ def test_the_named_role_is_trusted_for_good_and_its_result_is_local() -> None:
         assert isinstance(of, Layout) and [state_of(of, m) for m, _ in of.bound] == ["Local"]
 
 
-@pytest.mark.parametrize("role", ["attention", "moe.routed", "moe.gate", "lm_head"])
+@pytest.mark.parametrize("role", ["attention.core", "moe.routed", "moe.gate", "lm_head"])
 def test_trusting_another_role_changes_nothing(role: str) -> None:
     graph = shared.load(GRAPH)
     plain = [(code(f), f.node, f.message, f.severity) for f in check(graph).findings]
@@ -48,3 +49,9 @@ def test_other_faults_beside_a_trusted_one_stay_errors() -> None:
         del gather["kwargs"]["group_size"]
     report = check(graph, trust={"moe.shared": "shape-only"}, groups={"0": 4})
     assert gathers and any(code(f) != "LC203" for f in errors(report))
+
+
+def test_a_role_that_there_is_none_of_is_bad_input() -> None:
+    graph = shared.load(GRAPH)
+    with pytest.raises(InputError, match=r"there is no role 'moe\.shred'; did you mean moe\.shared\?"):
+        check(graph, trust={"moe.shred": "shape-only"})

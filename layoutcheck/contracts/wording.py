@@ -220,7 +220,9 @@ def not_applied(
         ragged = _ragged(analysis, roles, group)
         if ragged:
             fixes.append(Fix(ragged))
-        fixes.append(Fix(f"rewrite the graph: layoutcheck annotate --contract {contract.name}"))
+        fixes.append(
+            Fix(f"rewrite the graph as {contract.name} says: layoutcheck show --roles gives the places")
+        )
     return Finding(
         code="LC506",
         node=at.name if at is not None else "",

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
 from layoutcheck.infer.assume import assume, with_known_symbols
 from layoutcheck.infer.call import Context
@@ -104,6 +105,7 @@ def analyse(
             for other in others
         ]
         mine = Rank(program, solution.typing.types, mesh.rank, solver)
+        _check_distinct([mine, *ranked])
         if mark_constant(program, constant_slices(mine[:3], [other[:3] for other in ranked])):
             solver.memo.clear()
             solution = solver.solve()
@@ -123,6 +125,18 @@ def analyse(
         _declared(groups, mesh),
         apart=apart,
     )
+
+
+def _check_distinct(ranks: list[Rank]) -> None:
+    """Raise InputError where two exports say that they are the same rank's."""
+    seen: set[int] = set()
+    for one in ranks:
+        if one.rank is not None and one.rank in seen:
+            raise InputError(
+                f"two of the exports say that they are rank {one.rank}'s; give one a rank", "--together"
+            )
+        if one.rank is not None:
+            seen.add(one.rank)
 
 
 def _solved(

@@ -35,6 +35,7 @@ def find_mesh(
     Raises:
         InputError: contradicting or malformed groups.
     """
+    given_rank = rank
     lists: set[tuple[int, ...]] = set()
     sharing: set[tuple[int, ...]] = set()
     named: dict[str, Size] = {}
@@ -117,6 +118,16 @@ def find_mesh(
         world = config["world_size"]
     if not lists and not named and not named_lists and not declared:
         return build_mesh([], {}, rank=rank)
-    return build_mesh(
+    known = [*lists, *named_lists.values()]
+    if given_rank is not None and known and not any(given_rank in ranks for ranks in known):
+        raise InputError(f"rank {given_rank} is in none of the graph's groups of ranks", "--rank")
+    mesh = build_mesh(
         lists, named, aliases=aliases, rank=rank, world=world, sharing=sharing, named_lists=named_lists
     )
+    for name, size in declared.items():
+        found = mesh.groups.get(name)
+        if found is not None and isinstance(size, int) and isinstance(found.size, int) and found.size != size:
+            raise InputError(
+                f"{name} is said to be of {size} ranks, in the graph it has {found.size}", "--group"
+            )
+    return mesh

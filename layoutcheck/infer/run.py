@@ -6,6 +6,7 @@ ended with; otherwise the body is typed again for that input, once per distinct 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import attrs
@@ -59,8 +60,26 @@ def make_call(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Cal
     return Call(ctx, instance.rule, instance.params, slots)
 
 
+_WRONG_ARGUMENTS = (TypeError, ValueError, AttributeError, IndexError, KeyError, ArithmeticError)
+
+
 def apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
-    """Type one call by its rule."""
+    """Type one call by its rule.
+
+    Arguments come from a file, and may be of a type that no rule expects; such a call is malformed (LC903).
+    """
+    try:
+        return _apply(ctx, instance, slots)
+    except _WRONG_ARGUMENTS as error:
+        if os.environ.get("LAYOUTCHECK_DEBUG"):
+            raise
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = f"the arguments do not fit {instance.target}: its rule can't use them ({what})"
+        given = next((s for s in slots if isinstance(s, Layout)), None)
+        return Result((given,) * max(instance.returns, 1), (Issue("LC903", text),))
+
+
+def _apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
     rule = instance.rule
     assert rule is not None
     call = make_call(ctx, instance, slots)

@@ -7,6 +7,7 @@ is resolved against each of the stanza's headers, since several ops may share a 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
@@ -57,12 +58,21 @@ class _Body:
     doc: list[str] = attrs.Factory(list)
 
 
+_PASTED = re.compile(r"\s+[\w.]+\([^()]*\)\s*(#.*)?$")
+
+
 def parse(text: str, where: str = "<rules>") -> tuple[Rule, ...]:
     """The rules of a rule file's text, in order.
 
     `where` names the file in messages and in each rule's `source`. Raises InputError, whose `where` is
     `file:line:column`, for the first mistake.
     """
+    first = next(
+        (line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")), ""
+    )
+    if _PASTED.match(first):
+        # pasted from a report, where it stands indented
+        text = textwrap.dedent(text)
     try:
         return tuple(_stanzas(text, where))
     except Mistake as mistake:
