@@ -224,9 +224,10 @@ def _back_join(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
     for _, slot, of in parts:
         if axis == dim:
             out.append((slot, axis, of.shape[axis]))
-        else:
+        elif of.axes[axis] and not all(f.domain.kind == "any" for f in of.axes[axis]):
+            # what was expanded to this extent has all of whatever share the others have
             out.append((slot, axis, inner))
-    return out
+    return out or None
 
 
 @register("cat", back=_back_join)
