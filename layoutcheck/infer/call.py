@@ -17,6 +17,8 @@ from layoutcheck.symbols import Bounds, Size
 
 # Marks a call whose bounds are the same on every rank, so that it is no rank's share.
 CONSTANT = "<the same on every rank>"
+# Marks a slice that is one of several pieces of its operand: of a feature axis it is no rank's share.
+PIECE = "<one of several pieces>"
 # Names the one output of a split that is read.
 ONLY = "<the piece that is read>"
 

@@ -18,7 +18,7 @@ from layoutcheck.domains import (
     ranged,
     split,
 )
-from layoutcheck.infer.call import CONSTANT, ONLY, Call, Result, dim_of
+from layoutcheck.infer.call import CONSTANT, ONLY, PIECE, Call, Result, dim_of
 from layoutcheck.infer.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.mesh import Group
@@ -130,6 +130,8 @@ def rank_share(call: Call, of: Layout, dim: int, start: Size, length: Size) -> L
     digit = axis_digit(axis)
     total = extent_of(axis)
     if all(f.domain.is_feature for f in axis):
+        if PIECE in call.params:
+            return None
         digit = (
             feature(total).whole
             if axis and not bound_on_axis(of, dim) and axis[0].domain.kind != "any"
