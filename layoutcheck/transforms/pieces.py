@@ -297,9 +297,11 @@ def _short_share(call: Call, of: Layout, dim: int, start: Size, asked: Size, act
     """A share of the last ranks that lacks rows, to be padded: the domain remembers what it is short of."""
     axis = of.axes[dim]
     digit = axis_digit(axis)
-    if digit is None or not digit.is_whole or bound_on_axis(of, dim) or asked == 0 or CONSTANT in call.params:
+    if digit is None or not digit.is_whole or bound_on_axis(of, dim) or CONSTANT in call.params:
         return None
     total = digit.extent
+    if asked == 0:
+        return _nothing_left(call, of, dim, digit, start)
     for group, number in share_groups(call, of):
         share = cdiv(total, group.size)
         # asked for a whole share, or for what is left of one up to the end
@@ -318,6 +320,21 @@ def _short_share(call: Call, of: Layout, dim: int, start: Size, asked: Size, act
         whole = padded(digit.domain, asked * group.size)
         domain = opaque("short", actual, (whole, asked, group.axes))
         return with_axis(of, dim, (domain.whole,))
+    return None
+
+
+def _nothing_left(call: Call, of: Layout, dim: int, digit: Factor, start: Size) -> Layout | None:
+    """`x[T:T]`, from `x[min(r * n, T) : min(r * n + n, T)]`: the share of a rank for which no row is left."""
+    total = digit.extent
+    if not isinstance(total, int) or start != total:
+        return None
+    for group, number in share_groups(call, of):
+        if number is None or not isinstance(group.size, int):
+            continue
+        share = -(-total // group.size)
+        if number * share >= total:
+            domain = opaque("short", 0, (padded(digit.domain, share * group.size), share, group.axes))
+            return with_axis(of, dim, (domain.whole,))
     return None
 
 
