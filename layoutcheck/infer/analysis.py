@@ -15,7 +15,7 @@ from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
 from layoutcheck.infer.meeting import Entry, Rank, differences
-from layoutcheck.infer.single import mark_pieces, mark_single
+from layoutcheck.infer.single import mark_pieces, mark_single, mark_stacked
 from layoutcheck.infer.solve import Solution, Solver
 from layoutcheck.infer.together import constant_slices, mark_constant
 from layoutcheck.infer.weight_plan import read_plan
@@ -94,6 +94,7 @@ def analyse(
     uses = _uses(program)
     mark_single(program, uses)
     mark_pieces(program, uses)
+    mark_stacked(program, uses)
     weights = read_plan(plan) if plan is not None else None
     plan_ = plan_inputs(program, mesh, tokens, layouts, uses, weights)
     ctx = Context(mesh, assumed.bounds, frozenset(trust), _group_finder(mesh))
@@ -158,6 +159,7 @@ def _solved(
     uses = _uses(program)
     mark_single(program, uses)
     mark_pieces(program, uses)
+    mark_stacked(program, uses)
     plan = plan_inputs(program, mesh, tokens, layouts, uses)
     ctx = Context(mesh, None if assumed is None else assumed.bounds, frozenset(), _group_finder(mesh))
     solver = Solver(program, ctx, plan)

@@ -19,6 +19,8 @@ from layoutcheck.symbols import Bounds, Size
 CONSTANT = "<the same on every rank>"
 # Marks a slice that is one of several pieces of its operand: of a feature axis it is no rank's share.
 PIECE = "<one of several pieces>"
+# Marks a gather in front whose pieces are put side by side along another axis: that axis is what it gathers.
+STACKED = "<put side by side along another axis>"
 # Names the one output of a split that is read.
 ONLY = "<the piece that is read>"
 

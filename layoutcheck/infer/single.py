@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
-from layoutcheck.infer.call import ONLY, PIECE
+from layoutcheck.infer.call import ONLY, PIECE, STACKED
 from layoutcheck.infer.run import transform_of
 from layoutcheck.program import CALL, OpInstance, Program
-
 
 _SLICES = frozenset(("slice", "narrow"))
 
@@ -36,6 +37,61 @@ def mark_pieces(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
                 made[index] = len(p.instances)
                 p.instances.append(attrs.evolve(instance, params={**instance.params, PIECE: True}))
             p.op[k] = made[index]
+
+
+_PASSES = frozenset(("wait", "same"))
+_TURNS = frozenset(("permute", "movedim", "transpose"))
+
+
+def mark_stacked(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
+    """Mark gathers along axis 0 of which the pieces are then joined, or moved, along another axis."""
+    made: dict[int, int] = {}
+    for k, kind in enumerate(p.kind):
+        if kind != CALL or _name(p, k) != "all_gather":
+            continue
+        if _is_moved(p, uses, k):
+            index = p.op[k]
+            if index not in made:
+                made[index] = len(p.instances)
+                instance = p.instances[index]
+                p.instances.append(attrs.evolve(instance, params={**instance.params, STACKED: True}))
+            p.op[k] = made[index]
+
+
+def _is_moved(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> bool:
+    readers = _readers(p, uses, k)
+    while len(readers) == 1 and _name(p, readers[0]) in _PASSES:
+        readers = _readers(p, uses, readers[0])
+    pieces = [r for r in readers if _in_pieces(p, r) or _is_slice(p, r)]
+    if pieces and len(pieces) == len(readers):
+        joins = {j for r in pieces for j in _readers(p, uses, r)}
+        return bool(joins) and all(
+            _name(p, j) == "cat" and _argument(p, j, "dim") not in (0, None) for j in joins
+        )
+    if len(readers) == 1 and _name(p, readers[0]) in ("view", "unflatten"):
+        behind = _readers(p, uses, readers[0])
+        return len(behind) == 1 and _name(p, behind[0]) in _TURNS
+    return False
+
+
+def _readers(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> list[int]:
+    first = p.first[k]
+    return sorted({r for v in range(first, first + p.outs[k]) for r, _ in uses.get(v, ())})
+
+
+def _name(p: Program, k: int) -> str:
+    transform = transform_of(p.instances[p.op[k]]) if p.kind[k] == CALL else None
+    return transform.name if transform is not None else ""
+
+
+def _in_pieces(p: Program, k: int) -> bool:
+    transform = transform_of(p.instances[p.op[k]]) if p.kind[k] == CALL else None
+    return transform is not None and transform.in_pieces
+
+
+def _argument(p: Program, k: int, name: str) -> Any:
+    instance = p.instances[p.op[k]]
+    return instance.params.get(instance.rule.options.get(name, name)) if instance.rule is not None else None
 
 
 def _is_slice(p: Program, k: int) -> bool:

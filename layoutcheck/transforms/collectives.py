@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, feature, is_token_like, padded, received, repeated, unpicked
-from layoutcheck.infer.call import Call, Issue, Result, dim_of
+from layoutcheck.infer.call import STACKED, Call, Issue, Result, dim_of
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout, partner_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv, divide_exact
@@ -169,7 +169,7 @@ def _is_sum(call: Call) -> bool:
     return not isinstance(op, str) or op.lower() in ("sum", "avg", "add", "mean")
 
 
-def gather_onto(of: Layout, dim: int, group: Group) -> tuple[Layout, str]:
+def gather_onto(of: Layout, dim: int, group: Group, stacked: bool = False) -> tuple[Layout, str]:
     """An all_gather's result where every mesh axis of the group selects one digit; and what is wrong with the order, if anything."""
     digits = []
     bound = dict(of.bound_map)
@@ -180,7 +180,7 @@ def gather_onto(of: Layout, dim: int, group: Group) -> tuple[Layout, str]:
     for k, b in enumerate(digits):
         if b.domain.is_feature and not is_token_like(b.domain):
             partner = partner_axis(of, b)
-            if partner is not None and partner != dim and extent_of(axis) != 1:
+            if partner is not None and partner != dim and extent_of(axis) != 1 and not stacked:
                 problem = "dimension"
             continue
         below = digits[k + 1 :]
@@ -192,7 +192,7 @@ def gather_onto(of: Layout, dim: int, group: Group) -> tuple[Layout, str]:
         if partner is None:
             continue
         if partner != dim:
-            if extent_of(axis) != 1:
+            if extent_of(axis) != 1 and not stacked:
                 problem = "dimension"
             continue
         first = axis[0] if axis else None
@@ -230,7 +230,7 @@ def all_gather(call: Call) -> Result:
     unbound = [m for m in group.axes if m not in of.bound_map]
     if unbound:
         return call.result(_gather_full(call, slot, of, dim, group, unbound))
-    out, problem = gather_onto(of, dim, group)
+    out, problem = gather_onto(of, dim, group, STACKED in call.params)
     if problem == "dimension" and call.raw("dim") is not None:
         call.issue(
             "LC104",
@@ -283,6 +283,14 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
         # torch gathers in front and moves the pieces later: the shard is some feature axis.
         call.want("shard", slot, issue, mesh_axes=tuple(unbound))
         return replace(rest, axes=(*of.axes[:dim], (feature(ways).whole,), *of.axes[dim + 1 :]))
+    if (
+        STACKED in call.params
+        and axis
+        and any(a and i != dim and all(f.domain.is_feature for f in a) for i, a in enumerate(of.axes))
+    ):
+        call.want("shard", slot, issue, mesh_axes=tuple(unbound))
+        front = (feature(ways).whole, *axis)
+        return replace(rest, axes=(*of.axes[:dim], front, *of.axes[dim + 1 :]))
     if all(f.domain.is_feature for f in axis) or kinds == {"variable"}:
         for m in unbound:
             call.want("cut", slot, issue, axis=dim, inner=total, mesh_axes=(m,))

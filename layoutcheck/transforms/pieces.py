@@ -489,6 +489,10 @@ def _split_equal(call: Call, slot: int, of: Layout, dim: int, count: int, each: 
         new_axis, bound = resized(of, dim, each)
         one = replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound)
         return [one] * count
+    parts = regroup(axis, [count, each], {})
+    if parts is not None and parts[0] and all(f.domain.is_feature for f in parts[0]):
+        # what stands in front of the tokens is a feature (pieces that were stacked): each piece has all of these tokens
+        return [replace(of, axes=(*of.axes[:dim], parts[1], *of.axes[dim + 1 :]), value=None)] * count
     found = equal_pieces(axis, count, each)
     if found is None:
         digit = axis_digit(axis)
@@ -522,7 +526,9 @@ def equal_pieces(axis: Axis, count: int, each: Size) -> list[tuple[Axis, Fixed]]
     if not rest:
         last = axis[-1]
         rest = (factor(last.domain, last.stride, 1),)
-    if any(f.domain.is_feature for f in front) or any(not isinstance(f.extent, int) for f in front):
+    if any(f.domain.is_feature and f.is_whole for f in front) or any(
+        not isinstance(f.extent, int) for f in front
+    ):
         return None
     out = []
     for i in range(count):
