@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import Factor, base_of, feature, holds_padding, is_token_like
-from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.call import Call, Issue, Result
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import promote
 from layoutcheck.infer.regroup import Cuts, regroup, split_digit
@@ -28,7 +28,8 @@ from layoutcheck.symbols import Size, divide_exact
 class Occurrence:
     """A label met on an operand: which slot, its (possibly refined) layout and the axis there.
 
-    `inner` is the number of elements to the right of it in the operand's own axis `source`.
+    `inner` is the number of elements to the right of it in the operand's own axis `source`; `part` says that it is one of
+    several labels of an axis that has more than one element.
     """
 
     slot: int
@@ -37,6 +38,7 @@ class Occurrence:
     source: int
     inner: Size
     whole: bool
+    part: bool = False
 
 
 @attrs.define
@@ -165,7 +167,7 @@ def _bind(
                 for k in reversed(range(len(parts))):
                     label = item.labels[k]
                     found.labels.setdefault(label.name, []).append(
-                        Occurrence(slot, of, axis + k, source, inner, label.whole)
+                        Occurrence(slot, of, axis + k, source, inner, label.whole, True)
                     )
                     sizes.setdefault(label.name, parts[k])
                     inner = inner * parts[k]
@@ -250,6 +252,9 @@ def _choose(call: Call, occurrences: list[Occurrence], contraction: bool) -> Cho
     if not present:
         return Chosen(())
     best = max(present, key=lambda o: strength(o.of.axes[o.axis]))
+    for other in occurrences:
+        if other.part and not other.of.axes[other.axis]:
+            _cut_like(call, best, other)
     before = len(call.issues)
     for other in present:
         if other is not best:
@@ -257,6 +262,23 @@ def _choose(call: Call, occurrences: list[Occurrence], contraction: bool) -> Cho
     if len(call.issues) > before:
         return Chosen(best.of.axes[best.axis], present)
     return Chosen(best.of.axes[best.axis])
+
+
+def _cut_like(call: Call, best: Occurrence, other: Occurrence) -> None:
+    """One head is left of one operand's heads and all heads of the other's: it has to be cut as well."""
+    cuts = bound_on_axis(best.of, best.axis)
+    if not cuts or any(m in other.of.bound_map for m, _ in cuts):
+        return
+    group = call.ctx.group(tuple(m for m, _ in cuts))
+    issue = Issue(
+        "LC101",
+        f"{{0}} has one shard of the heads over {group}, {{1}} has all of them",
+        tuple(s for s in (best.slot, other.slot) if s >= 0),
+    )
+    source = call.slots[other.slot]
+    inner = extent_of(source.axes[other.source]) if isinstance(source, Layout) else 1
+    for m, _ in cuts:
+        call.want("cut", other.slot, issue, axis=other.source, inner=inner, mesh_axes=(m,))
 
 
 def _compare(call: Call, best: Occurrence, other: Occurrence, contraction: bool) -> None:

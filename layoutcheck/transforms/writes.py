@@ -202,7 +202,13 @@ def index_add(call: Call) -> Result:
         operands.append((call.name("source"), call.slot("source"), src))
     if idx is not None and dim >= 0:
         check_written(call, slot, of, dim, call.slot("index"), idx)
-    if src is None and idx is not None and idx.bound and dim >= 0 and not points_into(idx, of.axes[dim]):
+    if (
+        (src is None or not src.rank)
+        and idx is not None
+        and idx.bound
+        and dim >= 0
+        and not points_into(idx, of.axes[dim])
+    ):
         call.issue(
             "LC108",
             f"each rank of {call.ctx.group((idx.bound[0][0],))} writes at positions of its own ({{1}}) into {{0}}",
