@@ -293,10 +293,16 @@ def _back_factors(call: Call, output: int, out: Any, axis: int, inner: Size) -> 
     if isinstance(item, Variadic):
         if _is_whole(call, item.label.name):
             return None
-        return _occurrences(found.variadic[item.label.name][depth], inner)
+        return _occurrences(found.variadic[item.label.name][depth], inner, _masks(call, found))
     if not isinstance(item, LabelAxis) or any(_is_whole(call, label.name) for label in item.labels[:1]):
         return None
-    return _label_sources(found, item, inner)
+    return _label_sources(found, item, inner, _masks(call, found))
+
+
+def _masks(call: Call, found: Matching) -> set[int]:
+    """Slots of optional operands: what they lack of an axis they are broadcast over."""
+    optional = {operand.param for operand in call.rule.operands if operand.optional}
+    return {slot for param, slot, _ in found.matched if param in optional}
 
 
 def _is_whole(call: Call, label: str) -> bool:
@@ -305,7 +311,7 @@ def _is_whole(call: Call, label: str) -> bool:
     )
 
 
-def _label_sources(found: Matching, item: LabelAxis, inner: Size) -> list[Source] | None:
+def _label_sources(found: Matching, item: LabelAxis, inner: Size, broadcast: set[int]) -> list[Source] | None:
     """Which label of a composite axis a cut falls into: the leftmost that it leads, heads before what a head holds."""
     sizes = []
     for label in item.labels:
@@ -320,12 +326,17 @@ def _label_sources(found: Matching, item: LabelAxis, inner: Size) -> list[Source
         at = divide_exact(inner, right)
         if at is None or divide_exact(sizes[i], at) is None or (at == 1 and sizes[i] != 1):
             continue
-        return _occurrences(found.labels[label.name], at)
+        return _occurrences(found.labels[label.name], at, broadcast)
     return None
 
 
-def _occurrences(occurrences: Any, inner: Size) -> list[Source] | None:
+def _occurrences(
+    occurrences: Any, inner: Size, broadcast: frozenset[int] | set[int] = frozenset()
+) -> list[Source] | None:
     out = []
     for o in occurrences:
+        if o.slot in broadcast and not o.of.axes[o.axis]:
+            # a mask of one head goes with any share of the heads
+            continue
         out.append((o.slot, o.source, inner * o.inner))
     return out or None
