@@ -95,7 +95,9 @@ def _whole_weights(analysis: Analysis, values: list[int], mesh_axes: tuple[int, 
     given: dict[int, Layout] = {}
     for value in values:
         for weight in _mixing(analysis, value, mesh_axes)[1]:
-            given[weight] = restored(analysis.solution.runner.inputs[weight], mesh_axes, False)
+            of = analysis.solution.runner.inputs[weight]
+            if isinstance(of, Layout):
+                given[weight] = restored(of, mesh_axes, False)
     return given
 
 

@@ -271,12 +271,12 @@ def padding_is_summed(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
 def gathered_digits_stand_behind(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
     original = collectives.gather_onto
 
-    def gather(of: Any, dim: int, group: Any) -> Any:
+    def gather(of: Any, dim: int, group: Any, stacked: bool = False) -> Any:
         axis = of.axes[dim]
         digits = tuple(of.bound_map[m][0] for m in group.axes)
         bound = {m: fs for m, fs in of.bound if m not in group.axes}
         axes = (*of.axes[:dim], (*axis, *digits), *of.axes[dim + 1 :])
-        return replace(of, axes=axes, bound=bound), original(of, dim, group)[1]
+        return replace(of, axes=axes, bound=bound), original(of, dim, group, stacked)[1]
 
     mp.setattr(collectives, "gather_onto", gather)
 
