@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.repeats import find_repeats
 from layoutcheck.memory.activations import Body, bodies_of
-from layoutcheck.program import REGION_BEGIN, Program
 from layoutcheck.roles.detect import find_roles
 
 _STEPS = 6
 OTHER = "other"
-
-
-def _mark(program: Program, k: int) -> int | None:
-    marks = program.instances[program.op[k]].params.values()
-    return next((v for v in marks if isinstance(v, int) and not isinstance(v, bool)), None)
-
-
-def _begins(program: Program) -> dict[int | None, int]:
-    """How many values each region carries."""
-    found: dict[int | None, int] = {}
-    for k, kind in enumerate(program.kind):
-        if kind == REGION_BEGIN:
-            mark = _mark(program, k)
-            found[mark] = found.get(mark, 0) + 1
-    return found
 
 
 class Places:
@@ -35,7 +20,8 @@ class Places:
         self.roles = find_roles(analysis)
         self.bodies = bodies_of(analysis.program)
         self._counts: dict[int, int] = {}
-        self._carried = _begins(analysis.program)
+        repeats = find_repeats(analysis.program).values()
+        self._carried = {region.begins[0]: region.carried for region in repeats if region.begins}
         self._labels: dict[int, str] = {}
         start = 0
         for layer in self.roles.layers:
@@ -61,7 +47,7 @@ class Places:
         found = self._counts.get(body.begin)
         if found is None:
             # a repeat has a copy for each value that is carried
-            carried = self._carried.get(_mark(self.program, body.begin), 1)
+            carried = self._carried[body.begin]
             found = self.count(body.begin) + sum(self.count(copy) for copy in body.copies) // carried
             self._counts[body.begin] = found
         return found

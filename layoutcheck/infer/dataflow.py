@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.repeats import body_runs
 from layoutcheck.layouts import Layout, render
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def dataflow(analysis: Analysis) -> MultiDiGraph:
     import networkx as nx
 
     p, types, names = analysis.program, analysis.solution.typing.types, analysis.mesh.names()
-    spans = _spans(analysis)
+    spans = body_runs(analysis.solution.runner.repeats, analysis.solution.typing.regions)
     texts: dict[int, str] = {}
 
     def text(value: int) -> str | None:
@@ -57,10 +58,3 @@ def dataflow(analysis: Analysis) -> MultiDiGraph:
                 layout=text(value),
             )
     return graph
-
-
-def _spans(analysis: Analysis) -> list[tuple[int, int, int]]:
-    """First and last call of each region's body, and how often it runs."""
-    solution = analysis.solution
-    repeats = solution.runner.repeats
-    return [(low, high, repeats[r].runs) for r, (low, high, *_) in solution.typing.regions.items()]

@@ -6,6 +6,7 @@ each belong together, and every n copies are one repeat.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -48,6 +49,13 @@ def find_repeats(p: Program) -> dict[Any, Repeats]:
             region = found.setdefault(region_id(p, k), Repeats())
             {REGION_BEGIN: region.begins, REGION_END: region.ends, REGION_COPY: region.copies}[kind].append(k)
     return found
+
+
+def body_runs(
+    repeats: Mapping[Any, Repeats], regions: Mapping[Any, tuple[int, int, Any, Any]]
+) -> list[tuple[int, int, int]]:
+    """First and last call of each typed region's body, and how often it runs."""
+    return [(low, high, repeats[region].runs) for region, (low, high, *_) in regions.items()]
 
 
 def region_id(p: Program, k: int) -> Any:

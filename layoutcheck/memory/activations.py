@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.repeats import find_repeats
 from layoutcheck.layouts import Layout
 from layoutcheck.memory.aliases import aliases_of
 from layoutcheck.memory.envelope import Envelope, envelope
@@ -106,20 +106,8 @@ def _body_of_copy(bodies: Sequence[Body], copy: int) -> Body:
 
 def bodies_of(program: Program) -> list[Body]:
     """Return the regions of a program, with the calls that repeat each."""
-    begun: dict[Any, int] = {}
-    ended: dict[Any, int] = {}
-    copies: dict[Any, list[int]] = {}
-    for k, kind in enumerate(program.kind):
-        if kind in (REGION_BEGIN, REGION_END, REGION_COPY):
-            marks = program.instances[program.op[k]].params.values()
-            region = next((v for v in marks if isinstance(v, int) and not isinstance(v, bool)), None)
-            if kind == REGION_BEGIN:
-                begun.setdefault(region, k)
-            elif kind == REGION_END:
-                ended.setdefault(region, k)
-            else:
-                copies.setdefault(region, []).append(k)
-    found = [Body(b, ended[r], tuple(copies.get(r, ()))) for r, b in begun.items() if ended.get(r, -1) > b]
+    regions = [r for r in find_repeats(program).values() if r.begins and r.ends]
+    found = [Body(r.begins[0], r.ends[0], tuple(r.copies)) for r in regions if r.ends[0] > r.begins[0]]
     return sorted(found, key=lambda body: body.begin)
 
 

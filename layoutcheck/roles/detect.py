@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.repeats import body_runs
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OUTPUT
 from layoutcheck.roles.blocks import classify, inherit
@@ -57,20 +58,13 @@ def _layers(analysis: Analysis, blocks: list[Block]) -> tuple[Layer, ...]:
             groups.append([])
         groups[-1].append(block)
     layers = []
-    repeats = _repeats(analysis)
+    repeats = body_runs(analysis.solution.runner.repeats, analysis.solution.typing.regions)
     for i, group in enumerate(groups):
         firsts = [min(b.norm.calls) if b.norm is not None else min(b.calls) for b in group]
         begin, end = min(firsts), max(b.join.call for b in group)
         times = next((n for low, high, n in repeats if low <= begin <= high), 1)
         layers.append(Layer(i, begin, end, tuple(group), times))
     return tuple(layers)
-
-
-def _repeats(analysis: Analysis) -> list[tuple[int, int, int]]:
-    """First and last call of each region's body, and how often it runs."""
-    solution = analysis.solution
-    repeats = solution.runner.repeats
-    return [(low, high, repeats[r].runs) for r, (low, high, *_) in solution.typing.regions.items()]
 
 
 def _ends(
