@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +141,34 @@ def test_another_rank_takes_the_rows_of_a_third() -> None:
     """Every rank's own graph may look right where rows are used alone; together one of them is not its share."""
     assert ("LC102", "slice") in found(program(0), [program(1, at=2)])
     assert found(program(0), [program(1), program(2), program(3)]) == []
+
+
+def test_a_plan_holds_for_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that a plan cuts are cut on the other ranks as well: their collectives and slices are compared as such."""
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"group": "tp", "weights": {"up*": "column", "down*": "row"}}', encoding="utf-8")
+
+    def pair(rank: int) -> Json:
+        b = GraphBuilder(rank=rank)
+        x = b.input("x", (16, 8), layout="[T, 8]")
+        b.output([b.all_reduce(b.linear(b.linear(x, b.weight((4, 8))), b.weight((8, 4))))])
+        graph = b.graph()
+        weights = [n["name"] for n in graph["nodes"] if n["op"] == "placeholder"][1:]
+        for old, new in zip(weights, ("up", "down"), strict=True):
+            for node in graph["nodes"]:
+                _rename(node, old, new)
+        return graph
+
+    ranks: list[Any] = []
+    monkeypatch.setattr(
+        "layoutcheck.infer.analysis.differences", lambda mine, others: ranks.extend([mine, *others]) or []
+    )
+    report = engine.check(pair(0), others=[engine.load(pair(1))], plan=plan)
+    assert report.findings == ()
+    assert [len(one.solver.plan.declared) for one in ranks] == [3, 3]
+
+
+def _rename(node: Json, old: str, new: str) -> None:
+    if node["name"] == old:
+        node["name"] = node["target"] = new
+    node["args"] = [{"node": new} if a == {"node": old} else a for a in node["args"]]

@@ -23,7 +23,7 @@ from layoutcheck.inline import inline_subgraphs
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.program import Program, build_program
 from layoutcheck.rules.rulebook import RuleBook
-from layoutcheck.symbols import Assumptions
+from layoutcheck.symbols import Assumptions, Bounds
 
 
 @attrs.define
@@ -90,20 +90,15 @@ def analyse(
         if now in program.by_name:
             program.by_name.setdefault(name, program.by_name[now])
     at = lap("build", at)
-    mesh = find_mesh(program, groups, rank, world)
-    uses = _uses(program)
-    mark_single(program, uses)
-    mark_pieces(program, uses)
-    mark_stacked(program, uses)
     weights = read_plan(plan) if plan is not None else None
-    plan_ = plan_inputs(program, mesh, tokens, layouts, uses, weights)
-    ctx = Context(mesh, assumed.bounds, frozenset(trust), _group_finder(mesh))
-    solver = Solver(program, ctx, plan_)
+    given = (groups, world, tokens, layouts, weights)
+    solver, uses = _solver_of(program, assumed.bounds, rank, *given)
+    mesh = solver.ctx.mesh
     solution = solver.solve()
     apart: list[Entry] = []
     if others:
         ranked = [
-            _solved(other, book, groups, world, tokens, layouts, assumed if assumptions else None)
+            _solved(other, book, assumed if assumptions else Assumptions([], other.ranges), *given)
             for other in others
         ]
         mine = Rank(program, solution.typing.types, mesh.rank, solver)
@@ -117,7 +112,7 @@ def analyse(
         graph,
         program,
         mesh,
-        plan_,
+        solver.plan,
         solver,
         solution,
         stages,
@@ -141,29 +136,34 @@ def _check_distinct(ranks: list[Rank]) -> None:
             seen.add(one.rank)
 
 
-def _solved(
-    graph: Graph,
-    book: RuleBook,
+def _solver_of(
+    program: Program,
+    bounds: Bounds,
+    rank: int | None,
     groups: dict[str, Any],
     world: int | None,
     tokens: list[tuple[str, int]],
     layouts: dict[str, str],
-    assumed: Assumptions | None,
-) -> Rank:
-    """Another rank's export, typed by itself."""
-    if assumed is not None:
-        graph = assume(graph, assumed)
-    graph, _ = inline_subgraphs(graph)
-    program = build_program(graph, book)
-    mesh = find_mesh(program, groups, None, world)
+    weights: dict[str, Any] | None,
+) -> tuple[Solver, dict[int, list[tuple[int, int]]]]:
+    """The solver of a program, and its uses: groups found, slices and gathers marked, inputs planned."""
+    mesh = find_mesh(program, groups, rank, world)
     uses = _uses(program)
     mark_single(program, uses)
     mark_pieces(program, uses)
     mark_stacked(program, uses)
-    plan = plan_inputs(program, mesh, tokens, layouts, uses)
-    ctx = Context(mesh, None if assumed is None else assumed.bounds, frozenset(), _group_finder(mesh))
-    solver = Solver(program, ctx, plan)
-    return Rank(program, solver.solve().typing.types, mesh.rank, solver)
+    plan = plan_inputs(program, mesh, tokens, layouts, uses, weights)
+    return Solver(program, Context(mesh, bounds, _group_finder(mesh)), plan), uses
+
+
+def _solved(graph: Graph, book: RuleBook, assumed: Assumptions, *given: Any) -> Rank:
+    """Another rank's export, typed by itself."""
+    if assumed.texts:
+        graph = assume(graph, assumed)
+    graph, _ = inline_subgraphs(graph)
+    program = build_program(graph, book)
+    solver, _ = _solver_of(program, assumed.bounds, None, *given)
+    return Rank(program, solver.solve().typing.types, solver.ctx.mesh.rank, solver)
 
 
 def _declared(groups: dict[str, Any], mesh: Mesh) -> list[Group]:

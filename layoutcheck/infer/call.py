@@ -91,7 +91,6 @@ class Context:
 
     mesh: Mesh
     bounds: Bounds | None
-    shape_only: frozenset[str] = frozenset()
     group_of: Callable[..., Group | None] | None = None
 
     def group(self, axes: tuple[int, ...]) -> str:

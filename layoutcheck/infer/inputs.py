@@ -382,11 +382,6 @@ def _with_cuts(base: Layout, cuts: list[Cut], mesh: Mesh) -> Layout:
     return layout(base.dtype, tuple(axes), bound)
 
 
-def variables_left(inputs: dict[int, Layout]) -> list[int]:
-    """Inputs of which an axis is still a domain variable."""
-    return [v for v, of in inputs.items() if any(f.domain.kind == "variable" for a in of.axes for f in a)]
-
-
 def code_of(p: Program, k: int) -> str | None:
     """The transform name of a call's rule."""
     transform = transform_of(p.instances[p.op[k]])

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import is_token_like, padded
-from layoutcheck.infer.call import Call, Context, Hole, Issue, Result, Want
+from layoutcheck.infer.call import Call, Context, Hole, Issue, Result
 from layoutcheck.infer.elementwise import elementwise
 from layoutcheck.infer.factor_rule import apply_factors
 from layoutcheck.infer.repeats import Repeats, find_repeats, region_id
@@ -437,8 +437,3 @@ def written_back(base: Layout, view: Layout, front: int | None = None) -> Layout
         bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
     partial = tuple(sorted({*base.partial, *view.partial}))
     return layout(base.dtype, tuple(axes), bound, partial)
-
-
-def wants_of(typing: Typing) -> list[tuple[int, Key, Want]]:
-    """All wants of a pass."""
-    return [(k, key, w) for k, key, result in [*typing.hits, *typing.repeats] for w in result.wants]

@@ -16,7 +16,7 @@ from layoutcheck.symbols import Size, cdiv, divide_exact
 from layoutcheck.transforms.pieces import axis_digit, take_share
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.shares import each, share_of
-from layoutcheck.transforms.views import Sources, _back_same
+from layoutcheck.transforms.views import _back_same
 
 # Domains whose order or number data decides: rows sorted or chosen by expert.
 _GROUPED = frozenset(("routed", "permuted", "opaque"))
@@ -512,13 +512,3 @@ def _swap(call: Call, slot: int, of: Layout, group: Group) -> Layout:
         bound[m] = (b,)
     rest = (minor, *axis[1:]) if minor.extent != 1 else axis[1:]
     return layout(of.dtype, ((*held, *rest), *of.axes[1:]), bound, of.partial)
-
-
-def _back_gather(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    del call, outs, output, axis, inner
-    return None
-
-
-def cuts_of(of: Layout, dim: int) -> list[int]:
-    """Mesh axes that cut an axis."""
-    return [m for m, _ in bound_on_axis(of, dim)]

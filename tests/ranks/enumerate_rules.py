@@ -102,7 +102,7 @@ def context(p: int, rank: int) -> Context:
             if p > 1
             else build_mesh([], {}, rank=0)
         )
-        _meshes[(p, rank)] = Context(mesh, None, frozenset(), None)
+        _meshes[(p, rank)] = Context(mesh, None, None)
     return _meshes[(p, rank)]
 
 
