@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from layoutcheck.cost.lift_sizes import LiftedSizes
 from layoutcheck.cost.work import DTYPE_BITS
 from layoutcheck.errors import InputError
 from layoutcheck.infer.call import Hole
 from layoutcheck.layouts import Layout
+from layoutcheck.mesh import Group, Mesh
 from layoutcheck.program import OpInstance
 from layoutcheck.symbols import Expr, Size, cdiv, evaluate, free_symbols, smax, smin
 
@@ -37,6 +37,27 @@ class Missing(Exception):
     """An expression asked for something that this call does not have."""
 
 
+class LocalSizes(Protocol):
+    """Where the extents of axes and groups come from: formulas of a lifted graph, or numbers."""
+
+    @property
+    def mesh(self) -> Mesh:
+        """The graph's groups."""
+
+    @property
+    def values(self) -> Mapping[str, int]:
+        """Recorded values of symbols."""
+
+    def axes(self, of: Layout) -> tuple[Size, ...]:
+        """The local extents of all axes."""
+
+    def whole(self, of: Layout, axis: int) -> Size:
+        """The extent of an axis over all ranks."""
+
+    def ranks(self, group: Group, exchange: bool = False) -> Size:
+        """The number of ranks of a group."""
+
+
 class CallView:
     """One call with the lifted axes of its operands and outputs."""
 
@@ -45,7 +66,7 @@ class CallView:
         instance: OpInstance,
         operands: list[Any],
         outputs: list[Any],
-        sizes: LiftedSizes,
+        sizes: LocalSizes,
         symbols: Mapping[str, Size],
     ) -> None:
         self.instance, self.operands, self.outputs = instance, operands, outputs

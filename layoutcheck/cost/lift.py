@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from layoutcheck.cost.call_lines import Filled, filled_lines
 from layoutcheck.cost.call_view import CallView, Missing
 from layoutcheck.cost.collectives import COLLECTIVES
-from layoutcheck.cost.contraction import product_sizes
 from layoutcheck.cost.experts import Experts, find_experts
-from layoutcheck.cost.kernel_map import KernelMap, Line, load_kernel_map
-from layoutcheck.cost.kernel_table import KERNELS
+from layoutcheck.cost.kernel_map import KernelMap, load_kernel_map
 from layoutcheck.cost.lift_sizes import LiftedSizes, renamed_symbols
 from layoutcheck.cost.places import Places
 from layoutcheck.cost.terms import GraphCost, Term, Uncovered
@@ -21,11 +20,9 @@ from layoutcheck.layouts import Layout
 from layoutcheck.memory.aliases import aliases_of
 from layoutcheck.program import CALL, UNKNOWN
 from layoutcheck.roles.facts import facts_of
-from layoutcheck.rules.types import Rule
 from layoutcheck.symbols import Expr, Size, sym
 
 QUERIES = ("auto", "local", "full")
-_TEXT_OPTIONS = ("dtype", "op")
 
 
 def lift(
@@ -64,7 +61,7 @@ class _Lifting:
         self.symbols: dict[str, Size] = {"context": sym("context")}
         self.terms: list[Term] = []
         self.uncovered: list[Uncovered] = []
-        self.known: dict[tuple[Any, ...], list[tuple[Line, dict[str, Size], dict[str, Any]]] | str] = {}
+        self.known: dict[tuple[Any, ...], list[Filled] | str] = {}
 
     def run(self) -> GraphCost:
         p = self.program
@@ -118,42 +115,12 @@ class _Lifting:
             key, found = (k,), None
         if found is None:
             view = CallView(instance, list(operands), list(outputs), self.sizes, self.symbols)
-            found = self.known[key] = self._lines(view, rule, k, rows)
+            found = self.known[key] = filled_lines(self.kernels, view, rule, self.facts[p.op[k]], rows)
         if isinstance(found, str):
             self._unknown(k, found)
             return
         for line, sizes, options in found:
             self._add(line.kernel, line.label, k, sizes, options)
-
-    def _lines(
-        self, view: CallView, rule: Rule, k: int, rows: Size | None
-    ) -> list[tuple[Line, dict[str, Size], dict[str, Any]]] | str:
-        fact = self.facts[self.program.op[k]]
-        said = [("part", w) for w in (*rule.part[:1], *(["norm"] if fact.norm else []))]
-        try:
-            product = product_sizes(view, rule) if fact.contracts else None
-        except Missing:
-            product = None
-        if product is not None:
-            said.append(("contraction", ""))
-            view.symbols = {**self.symbols, **product}
-        said += [("code", rule.code or "")] * (rule.kind == "code") + [("kind", rule.kind)]
-        lines = self.kernels.find(view.instance.target, said)
-        if lines is None:
-            return "no kernel is known for it"
-        if rule.part and rule.part[0] == "indexer" and rows is not None:
-            view.symbols = {**view.symbols, "queries": rows}
-        found = []
-        for line in (*lines, *_afterwards(rule)):
-            try:
-                if line.condition is None or view.value(line.condition):
-                    sizes, options = _values(view, line)
-                    found.append((line, sizes, options))
-            except Missing as missing:
-                return f"its {line.kernel} needs {missing}, which this call lacks"
-            except InputError as error:
-                raise InputError(error.message, where=line.where) from error
-        return found
 
     def _operand(self, k: int, value: int) -> Any:
         return self._filled(value, self.types[value], k)
@@ -279,47 +246,6 @@ class _Lifting:
             except Missing:
                 continue
         return 1
-
-
-def _afterwards(rule: Rule) -> list[Line]:
-    """The collectives that a fused op runs behind its kernels, as its rule says."""
-    import ast
-
-    lines = []
-    for name, options in rule.then:
-        if name in COLLECTIVES:
-            where = f"{rule.target}: {name}"
-            group = options.get("ranks") or options.get("group") or ""
-            # what is sent is the output as it was before: a reduce_scatter's is as many times larger as there are ranks
-            whole = "bytes(out)*ranks(%s)" if name == "reduce_scatter" else "bytes(out)"
-            texts = {"op": repr(name), "ranks": f"ranks({group})", "size": whole.replace("%s", group)}
-            values = {n: ast.parse(t, mode="eval").body for n, t in texts.items()}
-            lines.append(Line("collective", "", values, None, where))
-    return lines
-
-
-def _values(view: CallView, line: Line) -> tuple[dict[str, Size], dict[str, Any]]:
-    kernel = KERNELS.get(line.kernel)
-    if kernel is None:
-        raise InputError(
-            f"no kernel is called {line.kernel}; there are {', '.join(KERNELS)}", where=line.where
-        )
-    sizes: dict[str, Size] = {}
-    options: dict[str, Any] = {}
-    for name, expression in line.values.items():
-        value = view.value(expression)
-        if name in kernel.sizes:
-            if isinstance(value, bool) or not isinstance(value, (int, Expr)):
-                raise Missing(name)
-            sizes[name] = value
-        else:
-            options[name] = value if name in _TEXT_OPTIONS else int(value)
-    for name, default in kernel.sizes.items():
-        if name not in sizes:
-            if default is None:
-                raise InputError(f"{line.kernel} needs {name}")
-            sizes[name] = default
-    return sizes, options
 
 
 def _recorded(sizes: LiftedSizes, size: Size) -> int:

@@ -65,10 +65,11 @@ _NOTHING = Facts(
 
 def facts_of(program: Program) -> list[Facts]:
     """The facts of every op instance."""
-    return [_facts(instance) for instance in program.instances]
+    return [facts_of_instance(instance) for instance in program.instances]
 
 
-def _facts(instance: OpInstance) -> Facts:
+def facts_of_instance(instance: OpInstance) -> Facts:
+    """The facts of one op instance."""
     rule = instance.rule
     if rule is None or instance.error is not None:
         return _NOTHING
