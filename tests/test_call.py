@@ -244,3 +244,16 @@ def test_the_context_names_groups() -> None:
     assert (ctx.group((0,)), ctx.group((1,)), ctx.ways((0, 1)), ctx.ways(())) == ("tp", "cp", 4, 1)
     assert ctx.show(X) == "f32[t/2@tp, 12]"
     assert prod(map(number, X.shape)) == 4 * 12
+
+
+def test_axes_that_do_not_matter_neither_hide_the_others_nor_hand_their_shards_on() -> None:
+    """`*` on an operand: the other labels bind, and heads over which a sum is taken inside may be sharded."""
+    scores = rule("my.pick(q, w, n)\n    q: t * d!, w: t * -> t k=n\n    outdtype int64\n")
+    for cuts, shape in (({0: "t"}, (4, 3)), ({0: "h"}, (8, 3)), ({0: "t", 1: "h"}, (4, 3))):
+        result = call(MESH, scores, axis_layout("thk", cuts), axis_layout("th", cuts), 3)
+        assert not result.issues and not result.wants, cuts
+        (out,) = result.outs
+        assert isinstance(out, Layout) and out.shape == shape and out.dtype == "int64"
+        assert [state_of(out, m) for m in (0, 1)] == [
+            "Local" if cuts.get(m) == "t" else "Full" for m in (0, 1)
+        ]

@@ -18,6 +18,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.findings import Finding
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.infer.diagnose import diagnose
+from layoutcheck.roles import find_roles
 
 SHIPPED = (
     "dsa-cp-entry-slice",
@@ -267,6 +268,25 @@ def test_a_sparse_decoder_meets_the_contract_that_it_was_laid_out_by(
             assert not found, [(f.code, f.node, f.message) for f in found]
         else:
             assert found, name
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_layer_counts_the_gather_behind_experts_that_have_no_shared_branch(dialect: str) -> None:
+    """What hands the routed result on is the layer's own, as it is where a shared branch is added first."""
+    build = SparseDecoder(p=4, shared_expert=False, dialect=dialect, style="mc2-decode").build
+    analysis = analysed(build(3))
+    assert check_contract(analysis, "mc2-decode") == []
+    roles = find_roles(analysis)
+    for layer in roles.layers:
+        block = layer.blocks[-1]
+        at: int | None = block.join.branch
+        while at is not None and (before := roles.flow.carried(at)) is not None:
+            assert roles.of(roles.flow.maker[at]) is None
+            at = before
+        assert at is not None and roles.of(roles.flow.maker[at]) == "moe.routed"
+    none = contract({"role": "layer", "where": "moe", "count": {"all_gather": 0}})
+    (found,) = check_contract(analysis, none)
+    assert found.code == "LC504" and "the layer has 1 all_gather over tp by" in found.message
 
 
 # ---- one departure each: (experts, code, boundary, layers, first fix)

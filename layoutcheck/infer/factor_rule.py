@@ -65,16 +65,14 @@ def match(call: Call) -> Matching:
         for slot, of in _operands_of(call, operand):
             found.matched.append((operand.param, slot, of))
             pattern = operand.pattern
-            if any(
-                isinstance(x, AnyAxis) or (isinstance(x, Variadic) and x.label.name == "*")
-                for x in pattern.axes
-            ):
+            loose = any(_is_any(x) for x in pattern.axes)
+            if loose and (operand.param in call.rule.whole or all(_is_any(x) for x in pattern.axes)):
                 found.ignored.add(slot)
             fitted = _fit_rank(of, pattern)
             if fitted is None:
                 found.misfit.append((slot, _pattern_text(pattern)))
                 continue
-            todo.append((slot, fitted, pattern))
+            todo.append((slot, _without_any(fitted, pattern) if loose else fitted, pattern))
     for _, of, pattern in todo:
         for axis, item in _aligned(of, pattern):
             if isinstance(item, LabelAxis) and len(item.labels) == 1:
@@ -84,6 +82,22 @@ def match(call: Call) -> Matching:
         if slot not in found.ignored:
             _bind(call, found, slot, of, pattern, sizes)
     return found
+
+
+def _is_any(item: object) -> bool:
+    """Whether a pattern's item stands for axes whose contents do not matter."""
+    return isinstance(item, AnyAxis) or (isinstance(item, Variadic) and item.label.name == "*")
+
+
+def _without_any(of: Layout, pattern: Pattern) -> Layout:
+    """The layout with nothing on the axes that do not matter, so that a shard of them is none of the result's."""
+    gone = {axis for axis, item in _aligned(of, pattern) if _is_any(item)}
+    cuts = {(m, b) for axis in gone for m, b in bound_on_axis(of, axis)}
+    if not cuts:
+        return of
+    axes = tuple(() if i in gone else axis for i, axis in enumerate(of.axes))
+    left = {m: tuple(b for b in fs if (m, b) not in cuts) for m, fs in of.bound}
+    return layout(of.dtype, axes, {m: fs for m, fs in left.items() if fs}, of.partial, of.value)
 
 
 def _operands_of(call: Call, operand: OperandPattern) -> list[tuple[int, Layout]]:

@@ -169,7 +169,8 @@ def _experts(flow: Flow, branch: Branch, block: Block, roles: dict[int, str]) ->
         for c in (after & gating) | set(gates):
             if c not in block.picks and (c in gates or not _passes(flow, c)):
                 roles[c] = "moe.gate"
-    for c in {flow.maker[v] for v in chosen} & block.calls - late - gating:
+    handed_on = _handed_on(flow, block, chosen)
+    for c in {flow.maker[v] for v in chosen} & block.calls - late - gating - handed_on:
         roles[c] = "moe.routed"
     for c in {flow.maker[v] for v in shared} & block.calls - late:
         roles[c] = "moe.shared"
@@ -186,6 +187,26 @@ def _merge(flow: Flow, block: Block, chosen: set[int], shared: set[int]) -> int 
             if (a in chosen and b in shared) or (b in chosen and a in shared):
                 return c
     return None
+
+
+def _handed_on(flow: Flow, block: Block, chosen: set[int]) -> Calls:
+    """Calls behind the last of the routed branch's own: what it gives in another form, up to where it is added.
+
+    An exchange among experts is the branch's own, whatever form it leaves the result in.
+    """
+    summed = sum_of(flow, block.merge) if block.merge is not None else None
+    ends = summed[:2] if summed is not None else (block.join.branch,)
+    found: Calls = set()
+    for end in ends:
+        at: int | None = end if end in chosen else None
+        while at is not None and (before := flow.carried(at)) is not None:
+            call = flow.maker[at]
+            fact = flow.fact(call)
+            if fact is not None and fact.code == "all_to_all":
+                break
+            found.add(call)
+            at = before
+    return found
 
 
 def _dense(flow: Flow, block: Block, roles: dict[int, str]) -> None:
