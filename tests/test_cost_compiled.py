@@ -12,6 +12,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layoutcheck.cost import blocks, stages
 from layoutcheck.cost.compiled import compile_formula, compile_formulas
 from layoutcheck.errors import InputError
 
@@ -100,6 +101,57 @@ def test_integers_are_exact_at_every_point(expr: Any, at: list[tuple[int, int, i
         assert want.denominator == 1
         assert int(found[i]) == want.numerator
         assert program.at(**{s.name: v for s, v in zip(SYMBOLS, point)})["value"] == want.numerator
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(integers(), min_size=1, max_size=3),
+    st.lists(st.tuples(*[st.integers(1, 9) | st.integers(1, 4)] * 3), min_size=1, max_size=30),
+    st.sampled_from([1, 2]),
+)
+def test_sizes_that_repeat_are_computed_once_each(exprs: list[Any], at: list[Any], fewer: int) -> None:
+    """Every operation under the smallest key that it can have: the same integers at every point."""
+    program = compile_formulas({str(i): e for i, e in enumerate(exprs)})
+    columns = {s.name: np.array([p[i] for p in at]) for i, s in enumerate(SYMBOLS)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_STAGED", 1)
+        patch.setattr(stages, "_FEWER", fewer)
+        patch.setattr(stages, "_LEAST_STEPS", 1)
+        found = program(**columns)
+    for name in found:
+        column = np.broadcast_to(found[name], (len(at),))
+        for i, point in enumerate(at):
+            assert int(column[i]) == program.at(**{s.name: v for s, v in zip(SYMBOLS, point)})[name]
+
+
+def test_work_is_done_for_distinct_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A formula of one size with few values runs over these, and a share of it over fewer still."""
+    share = sympy.ceiling(T / 16)
+    formula = sum(sympy.sqrt(share + i) for i in range(20)) + sum(sympy.sqrt(T + i) for i in range(20))
+    program = compile_formula(formula + sympy.sqrt(T + K))
+    rng = np.random.default_rng(3)
+    t, k = rng.integers(1, 2001, 200_000), rng.integers(1, 10**6, 200_000)
+    ran: dict[int, int] = {}
+    original = blocks._Plan._run
+
+    def counted(self: Any, steps: Any, wanted: Any, count: int, *more: Any) -> Any:
+        ran[count] = ran.get(count, 0) + len(steps)
+        return original(self, steps, wanted, count, *more)
+
+    monkeypatch.setattr(blocks._Plan, "_run", counted)
+    found = program(T=t, k=k)["value"]
+    assert sorted(ran) == [125, 2000, 200_000]
+    assert ran[125] > 30 and ran[2000] > 40 and ran[200_000] < 6
+    for i in range(0, 200_000, 20_011):
+        assert found[i] == pytest.approx(program.at(T=int(t[i]), k=int(k[i]))["value"], rel=1e-14)
+
+
+def test_a_size_that_no_point_has_is_not_computed() -> None:
+    """1/(T - 5) between the smallest and the largest T, where no T is 5."""
+    t = np.array([4, 6] * 20_000)
+    assert (compile_formula(1 / (T - 5) + T)(T=t)["value"] == np.array([3.0, 7.0] * 20_000)).all()
+    with pytest.raises(InputError, match="division by zero"):
+        compile_formula(1 / (T - 5) + T)(T=np.array([4, 5] * 20_000))
 
 
 @settings(max_examples=40)

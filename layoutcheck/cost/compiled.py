@@ -25,7 +25,6 @@ EXACT_READERS = frozenset(("ceil_div", "floor_div", "lt", "le", "gt", "ge", "eq"
 """Operations whose result jumps: what they read must be exact."""
 
 _BLOCK = 8192
-_THREADED = 100_000
 
 
 @define
@@ -52,7 +51,7 @@ class Compiled:
         for index in range(len(self.ops) - 1, -1, -1):
             op = self.ops[index]
             if op.name in EXACT_READERS or (index in wanted and op.integer):
-                wanted.update(op.args)
+                wanted.update((index, *op.args))
         self.exact = frozenset(r for r in wanted if self.ops[r].integer)
 
     @property
@@ -85,7 +84,7 @@ class Compiled:
 
     def mode(self, largest: Mapping[str, int]) -> str:
         """Return how inputs up to these sizes are evaluated: ``float64``, ``int64`` or ``python``."""
-        bound = self._bound(largest)
+        bound = self._bounds(largest)[1]
         return "float64" if bound < 2**53 else "int64" if bound < 2**62 else "python"
 
     def __call__(self, **sizes: Any) -> dict[str, Any]:
@@ -114,7 +113,7 @@ class Compiled:
             for n, a in arrays.items()
         }
         count = int(np.prod(shape, dtype=np.int64)) if shape else 1
-        results = self._python(flat, count) if mode == "python" else self._numpy(flat, count, mode)
+        results = self._python(flat, count) if mode == "python" else self._numpy(flat, count, mode, largest)
         return {name: values.reshape(shape) for name, values in results.items()}
 
     # one way of evaluating each ------------------------------------------------------------
@@ -133,7 +132,9 @@ class Compiled:
             found[name] = np.array(column, dtype=object if integer else np.float64)
         return found
 
-    def _numpy(self, flat: Mapping[str, Any], count: int, mode: str) -> dict[str, Any]:
+    def _numpy(
+        self, flat: Mapping[str, Any], count: int, mode: str, largest: Mapping[str, int]
+    ) -> dict[str, Any]:
         import numpy as np
 
         from layoutcheck.cost.blocks import run_blocks
@@ -142,7 +143,7 @@ class Compiled:
         for name, out in self.outputs.items():
             integer = out.exact and out.bottom is None
             results[name] = np.empty(count, np.int64 if integer else np.float64)
-        run_blocks(self, flat, results, mode, _BLOCK, threads=_threads(count))
+        run_blocks(self, flat, results, mode, _BLOCK, self._bounds(largest)[0])
         return results
 
     def _check(self, sizes: Mapping[str, Any]) -> None:
@@ -150,8 +151,8 @@ class Compiled:
         if missing:
             raise InputError(f"no value for {', '.join(missing)}")
 
-    def _bound(self, largest: Mapping[str, int]) -> int:
-        """The largest integer that any exact operation can come to, sums taken without signs."""
+    def _bounds(self, largest: Mapping[str, int]) -> tuple[list[int], int]:
+        """The largest integer that each exact operation can come to, sums taken without signs, and the largest of all."""
         bounds: list[int] = []
         worst = 1
         for index, op in enumerate(self.ops):
@@ -168,12 +169,13 @@ class Compiled:
                 found = args[0] * args[1]
             elif op.name in ("ceil_div", "floor_div"):
                 worst = max(worst, args[0] + args[1])  # what the floor of a float quotient needs
-                found = args[0] + 1
+                by = self.ops[op.args[1]]
+                found = args[0] // (abs(by.value) if by.name == "const" and by.value else 1) + 1
             else:  # min, max, where, abs: one of the operands
                 found = max(args)
             worst = max(worst, found)
             bounds.append(found)
-        return worst
+        return bounds, worst
 
 
 def compile_formulas(formulas: Mapping[str, Any]) -> Compiled:
@@ -197,12 +199,6 @@ def compile_formulas(formulas: Mapping[str, Any]) -> Compiled:
 def compile_formula(formula: Any) -> Compiled:
     """Compile one expression, under the name ``value``."""
     return compile_formulas({"value": formula})
-
-
-def _threads(count: int) -> int:
-    import os
-
-    return min(4, os.cpu_count() or 1) if count >= _THREADED else 1
 
 
 def _integers(name: str, value: Any) -> Any:

@@ -50,6 +50,7 @@ class Lowering:
     inexact_ceilings: int = 0
     _known: dict[Op, Ref] = field(factory=dict)
     _memo: dict[Any, Value] = field(factory=dict)
+    _inputs: list[frozenset[str]] = field(factory=list)
 
     def emit(self, name: str, *args: Ref, value: Any = None, integer: bool = False) -> Ref:
         """Add an operation, or return the equal one that is there; constants are folded."""
@@ -63,6 +64,8 @@ class Lowering:
         key: Any = (op, type(value)) if name == "const" else op
         if key not in self._known:
             self.ops.append(op)
+            own = frozenset((str(value),) if name == "input" else ())
+            self._inputs.append(own.union(*(self._inputs[a] for a in args)))
             self._known[key] = len(self.ops) - 1
         return self._known[key]
 
@@ -133,7 +136,11 @@ class Lowering:
         raise InputError(f"cannot be compiled: {type(expr).__name__} in {expr}")
 
     def _sum(self, values: list[Value]) -> Value:
-        plain = [v for v in values if v.bottom is None]
+        # addends of the same symbols first: their sum can then be computed once for each value of these
+        plain = sorted(
+            (v for v in values if v.bottom is None),
+            key=lambda v: (len(self._inputs[v.top]), sorted(self._inputs[v.top])),
+        )
         ratios = [v for v in values if v.bottom is not None]
         total = reduce(self._add, plain) if plain else None
         by_bottom: dict[Ref, Value] = {}
