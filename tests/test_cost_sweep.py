@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 
 from layoutcheck.cli import main
 from layoutcheck.cost import sweep as sweeping
+from layoutcheck.cost.compiled import compile_formulas
 from layoutcheck.cost.evaluate import time_graph
 from layoutcheck.cost.hardware import load_hardware
-from layoutcheck.cost.model_cost import model_cost
+from layoutcheck.cost.model_cost import analysed_step, model_cost
+from layoutcheck.cost.step_memory import step_memory
 from layoutcheck.cost.sweep import Grid, pareto, sweep
 from layoutcheck.cost.sweep_command import integers
 from layoutcheck.cost.time_formulas import TOTAL, compile_times
 from layoutcheck.errors import InputError
+from layoutcheck.memory.build import symbols_of
+from layoutcheck.memory.cache import Cache, bytes_per_token
+from layoutcheck.memory.graph_ledger import graph_memory
+from layoutcheck.memory.parallel import Parallel
+from layoutcheck.memory.plan import Plan
 from layoutcheck.models import load_model
 from layoutcheck.models.step import step_for
 
@@ -74,6 +81,48 @@ def test_weights_are_those_of_the_parameters() -> None:
     assert row["weights_gib"] * 2**30 == pytest.approx(wanted, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["glm-5.1", "glm-5.2", "deepseek-v3", "qwen3-8b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("decode", [False, True])
+def test_caches_are_those_of_the_figures(name: str, decode: bool) -> None:
+    """A cached token takes what the ledger of the figures says, in whole blocks of each sequence."""
+    config, tp = load_model(name), 4
+    step = step_for(config, tp=tp, decode=decode, sequences=1 if decode else 3)
+    memory = step_memory(step, analysed_step(config, step))
+    plan = Plan(Parallel(tp, 1, step.ep), mtp=False)
+    row = bytes_per_token(config, plan, Cache(0), symbols_of(config, plan))
+    assert memory.row == row
+    for tokens, context in ((300, 0), (384, 128), (390, 1000)):
+        sequences, held = (tokens, context + 1) if decode else (3, context + tokens // 3)
+        assert memory.at(tokens, context)["cache"] == row * sequences * (-(-held // 128) * 128)
+
+
+@pytest.mark.parametrize(("name", "hardware", "options"), CASES)
+def test_memory_is_that_of_the_steps_graph(name: str, hardware: str, options: dict[str, Any]) -> None:
+    config = load_model(name)
+    step = step_for(config, **options)
+    analysis = analysed_step(config, step)
+    memory = step_memory(step, analysis)
+    for tokens in (1, 100, 4096, 100_001):
+        ledger = graph_memory(analysis, {"T": tokens}).ledger.by_category()
+        found = memory.at(tokens, 0)
+        assert found["activations"] == ledger["activations"] + ledger["inputs"]
+        caches = [n for n in ledger if n.endswith("-cache") or n in ("activations", "inputs")]
+        assert found["weights"] == sum(ledger.values()) - sum(ledger[n] for n in caches)
+    tokens_, context = np.arange(1, 3000, 7), np.arange(1, 3000, 7)[::-1]
+    columns = compile_formulas(memory.formulas())(T=tokens_, context=context)
+    for i in range(0, len(tokens_), 20):
+        at = memory.at(int(tokens_[i]), int(context[i]))
+        assert {n: int(np.broadcast_to(v, tokens_.shape)[i]) for n, v in columns.items()} == at
+
+
+def test_points_that_do_not_fit_are_marked() -> None:
+    rows = list(sweep(load_model("qwen3-8b"), Grid(("h100",), tp=(1,), context=(0, 10**6))).rows())
+    assert [row["fits"] for row in rows] == ["yes", "no"]
+    for row in rows:
+        parts = ("weights_gib", "cache_gib", "activations_gib")
+        assert row["memory_gib"] == pytest.approx(sum(row[p] for p in parts))
+
+
 def test_combinations_that_do_not_fit_are_left_out_with_the_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -81,7 +130,7 @@ def test_combinations_that_do_not_fit_are_left_out_with_the_reason(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:] == [
         "1 points",
-        "weights_gib: a rank's weights, without caches and activations",
+        "memory_gib: a rank's weights, caches in blocks of 128 tokens, inputs and peak of activations, without its ops' own workspace",
         "left out: tp 5, dp 1: intermediate_size 12288 does not divide by tp 5",
     ]
 

@@ -15,8 +15,6 @@ from layoutcheck.models.step import Step
 if TYPE_CHECKING:
     from layoutcheck.infer.analysis import Analysis
 
-_WEIGHTS = ("replicated", "tensor-parallel", "expert-parallel", "companions")
-
 
 def model_cost(
     config: ModelConfig,
@@ -74,14 +72,6 @@ def lifted_step(
     notes = [f"written from the model's figures for {describe(step)}", *config.notes, *cost.notes]
     values = {n: v for n, v in cost.values.items() if n != "T"}
     return evolve(cost, values=values, source=config.name, notes=tuple(notes))
-
-
-def weight_bytes(analysis: Analysis) -> int:
-    """Bytes of all weights on the rank, scales included; caches and activations are not in it."""
-    from layoutcheck.memory.graph_ledger import graph_memory
-
-    sizes = graph_memory(analysis).ledger.by_category()
-    return sum(n for category, n in sizes.items() if category in _WEIGHTS)
 
 
 def describe(step: Step) -> str:

@@ -39,7 +39,7 @@ def draw(rows: Sequence[Mapping[str, Any]], kind: str, name: str, title: str) ->
     Args:
         rows: its points.
         kind: ``time`` (against tokens, a line each combination), ``breakdown`` (bars by role at the most tokens), ``pareto``
-            (time a token against weights, and what no other point beats).
+            (time a token against what a rank holds, and what no other point beats).
         name: the file.
         title: of the picture.
     """
@@ -91,11 +91,11 @@ def _breakdown(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _pareto(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     points = [{**row, "us_per_token": 1e6 / row["tokens_per_s"]} for row in rows]
-    x, y = "weights_gib", "us_per_token"
+    x, y = "memory_gib", "us_per_token"
     axes.scatter([p[x] for p in points], [p[y] for p in points], s=8, alpha=0.5)
     front = pareto(points, x, y)
     axes.step([p[x] for p in front], [p[y] for p in front], where="post", label="not beaten")
     for p in front:
         axes.annotate(f"{p['contract']} tp{p['tp']} dp{p['dp']}", (p[x], p[y]), fontsize=6)
-    axes.set_xlabel("GiB of weights a rank")
+    axes.set_xlabel("GiB a rank")
     axes.set_ylabel("us a token")

@@ -8,9 +8,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from layoutcheck.cost.compiled import compile_formulas
 from layoutcheck.cost.evaluate import time_graph
 from layoutcheck.cost.hardware import Hardware, load_hardware
-from layoutcheck.cost.model_cost import analysed_step, lifted_step, weight_bytes
+from layoutcheck.cost.model_cost import analysed_step, lifted_step
+from layoutcheck.cost.step_memory import PARTS, StepMemory, step_memory
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.cost.time_formulas import TOTAL, compile_times
 from layoutcheck.errors import InputError
@@ -47,23 +49,25 @@ class Grid:
 
 @define
 class Block:
-    """The points of one combination: columns of tokens, contexts, and microseconds by role and in all; bytes of weights."""
+    """The points of one combination: columns of tokens, contexts, microseconds by role and in all, and bytes by part."""
 
-    hardware: str
+    hardware: Hardware
     step: Step
     tokens: Sequence[int]
     context: Sequence[int]
     us: Mapping[str, Sequence[float]]
-    weights: int = 0
+    memory: Mapping[str, Sequence[int]]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row a point: ms, tokens a second of all data-parallel groups, ms by role."""
+        """A row a point: ms, what a rank holds, tokens a second of all data-parallel groups, ms by role."""
         s = self.step
         roles = [r for r in self.us if r != TOTAL]
         for i, (tokens, context) in enumerate(zip(self.tokens, self.context)):
             us = float(self.us[TOTAL][i])
+            held = {part: int(self.memory[part][i]) for part in PARTS}
+            total = sum(held.values())
             yield {
-                "hardware": self.hardware,
+                "hardware": self.hardware.name,
                 "contract": s.contract,
                 "tp": s.tp,
                 "dp": s.dp,
@@ -71,7 +75,9 @@ class Block:
                 "tokens": int(tokens),
                 "context": int(context),
                 "ms": us / 1e3,
-                "weights_gib": self.weights / 2**30,
+                "memory_gib": total / 2**30,
+                "fits": "yes" if total <= self.hardware.memory_bytes else "no",
+                **{f"{part}_gib": size / 2**30 for part, size in held.items()},
                 "tokens_per_s": tokens * s.dp / us * 1e6,
                 **{f"{r}_ms": float(self.us[r][i]) / 1e3 for r in roles},
             }
@@ -134,12 +140,10 @@ def sweep(
     done = 0
     for step in steps:
         analysis = analysed_step(config, step)
-        cost, weights = lifted_step(config, step, analysis), weight_bytes(analysis)
+        cost, memory = lifted_step(config, step, analysis), step_memory(step, analysis)
         for hardware in parts:
             try:
-                block = _block(cost, hardware, step, grid, routing)
-                block.weights = weights
-                found.blocks.append(block)
+                found.blocks.append(_block(cost, memory, hardware, grid, routing))
             except InputError as error:
                 found.skipped[f"{hardware.name}, tp {step.tp}, dp {step.dp}, ep {step.ep}"] = error.message
             done += 1
@@ -149,12 +153,13 @@ def sweep(
     return found
 
 
-def _block(cost: GraphCost, hardware: Hardware, step: Step, grid: Grid, routing: str) -> Block:
+def _block(cost: GraphCost, memory: StepMemory, hardware: Hardware, grid: Grid, routing: str) -> Block:
     points = len(grid.tokens) * len(grid.context)
     if points >= COMPILE_FROM:
-        return _compiled(cost, hardware, step, grid, routing)
+        return _compiled(cost, memory, hardware, grid, routing)
     tokens, context = [], []
     us: dict[str, list[float]] = {}
+    held: dict[str, list[int]] = {part: [] for part in PARTS}
     for t, c in product(grid.tokens, grid.context):
         report = time_graph(cost, hardware, {"T": t, "context": c}, routing=routing)
         tokens.append(t)
@@ -162,19 +167,22 @@ def _block(cost: GraphCost, hardware: Hardware, step: Step, grid: Grid, routing:
         for row in report.rows("role"):
             us.setdefault(row.name, []).append(row.us)
         us.setdefault(TOTAL, []).append(report.total_us)
-    return Block(hardware.name, step, tokens, context, us)
+        for part, size in memory.at(t, c).items():
+            held[part].append(size)
+    return Block(hardware, memory.step, tokens, context, us, held)
 
 
-def _compiled(cost: GraphCost, hardware: Hardware, step: Step, grid: Grid, routing: str) -> Block:
+def _compiled(cost: GraphCost, memory: StepMemory, hardware: Hardware, grid: Grid, routing: str) -> Block:
     try:
         import numpy as np
     except ImportError as error:
         raise InputError("so many points need numpy: pip install 'layoutcheck[fit]'") from error
     fixed = {n: v for n, v in cost.values.items() if n != "context"}
-    program = compile_times(cost, hardware, fixed, routing)
+    times, bytes_ = compile_times(cost, hardware, fixed, routing), compile_formulas(memory.formulas())
     tokens = np.repeat(np.asarray(grid.tokens, np.int64), len(grid.context))
     context = np.tile(np.asarray(grid.context, np.int64), len(grid.tokens))
-    return Block(hardware.name, step, tokens, context, program(T=tokens, context=context))
+    held = {n: np.broadcast_to(v, tokens.shape) for n, v in bytes_(T=tokens, context=context).items()}
+    return Block(hardware, memory.step, tokens, context, times(T=tokens, context=context), held)
 
 
 def pareto(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> list[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ import click
 from layoutcheck.cost.command import write
 from layoutcheck.cost.sweep import FIXED, MOST_POINTS, Grid, Sweep, pareto, sweep
 from layoutcheck.errors import InputError
+from layoutcheck.models.writer import BLOCK
 
 _SHOWN = 60
 _MOST_DRAWN = 200_000
@@ -137,7 +138,7 @@ def table(found: Sweep, best: bool) -> str:
         left = len(rows)
     else:
         rows, left = list(islice(found.rows(), _SHOWN)), count
-    names = [*FIXED, "ms", "weights_gib", "tokens_per_s"]
+    names = [*FIXED, "ms", "memory_gib", "fits", "tokens_per_s"]
     shown = [[_cell(r[n]) for n in names] for r in rows[:_SHOWN]]
     widths = [max(len(n), *(len(r[i]) for r in shown)) for i, n in enumerate(names)]
     lines = ["  ".join(n.rjust(w) for n, w in zip(names, widths))]
@@ -145,7 +146,10 @@ def table(found: Sweep, best: bool) -> str:
     if left > _SHOWN:
         lines.append(f"... {left - _SHOWN} more (--csv FILE writes all)")
     lines.append(f"{count} points" + (f", {left} that no other beats in time and ranks" if best else ""))
-    lines.append("weights_gib: a rank's weights, without caches and activations")
+    lines.append(
+        "memory_gib: a rank's weights, caches in blocks of "
+        f"{BLOCK} tokens, inputs and peak of activations, without its ops' own workspace"
+    )
     lines += [f"left out: {what}: {why}" for what, why in found.skipped.items()]
     return "\n".join(lines)
 

@@ -33,6 +33,7 @@ class GraphMemory:
 
     Attributes:
         ledger: weights, caches, inputs and the peak of activations.
+        sizes: bytes of weights, caches and inputs by category, as sizes over the token symbols.
         symbols: the token counts that it was evaluated for.
         peak: the peak, with what is alive there.
         formula: the peak as a size over the token symbols; right for all counts for which its place stays.
@@ -44,6 +45,7 @@ class GraphMemory:
     activations: Activations
     extents: Extents
     ledger: Ledger
+    sizes: Mapping[str, Size]
     symbols: dict[str, int]
     peak: Peak
     formula: Size
@@ -78,7 +80,9 @@ def graph_memory(analysis: Analysis, at: Mapping[str, int] | None = None) -> Gra
     for axis in analysis.mesh.axes:
         if axis.name.isidentifier() and isinstance(axis.size, int):
             ledger.symbols.setdefault(axis.name, axis.size)
+    sizes: dict[str, Size] = {}
     for category, name, size, more in lines:
+        sizes[category] = sizes.get(category, 0) + size * more["count"]
         formula = more.pop("formula", None) or formula_of(size)
         count = more["count"]
         ledger.add(category, name, product(count, formula), **more)
@@ -88,7 +92,7 @@ def graph_memory(analysis: Analysis, at: Mapping[str, int] | None = None) -> Gra
     place = activations.node_at(path)
     add_activations(ledger, peak, formula_of(formula), place)
     _add_notes(analysis, ledger)
-    return GraphMemory(analysis, activations, extents, ledger, symbols, peak, formula, place, found)
+    return GraphMemory(analysis, activations, extents, ledger, sizes, symbols, peak, formula, place, found)
 
 
 def _renamed(analysis: Analysis) -> dict[str, str]:

@@ -10,6 +10,11 @@ from layoutcheck.testing.builder import Builder, Value
 BLOCK = 128
 
 
+def cached_tokens(tokens: int) -> int:
+    """Tokens that a written cache has room for: those of the step, in whole blocks, and a block more."""
+    return (-(-tokens // BLOCK) + 1) * BLOCK
+
+
 class Writer(Builder):
     """Appends the nodes of one rank's step. ``rows`` are a rank's own tokens."""
 
@@ -125,5 +130,5 @@ class Writer(Builder):
 
     def cache(self, *row: int, halves: bool = False) -> Value:
         """A paged cache that holds the step's tokens; with ``halves`` one for keys and one for values."""
-        blocks = -(-self.tokens // BLOCK) + 1
+        blocks = cached_tokens(self.tokens) // BLOCK
         return self.input("cache", (*((2,) if halves else ()), blocks, BLOCK, *row))
