@@ -13,7 +13,6 @@ from typing import Any
 import attrs
 import torch
 
-from layoutcheck.errors import InputError
 from layoutcheck.graph import DictArg, DtypeArg, Graph, Node, Other, Ref
 from layoutcheck.program import _WRAPPERS as WRAPPERS
 from layoutcheck.program import _unwrap
@@ -23,6 +22,7 @@ from layoutcheck.symbols import Expr, evaluate, free_symbols
 
 Members = Callable[[int, Any], Sequence[int]]
 Watch = Callable[[int, Node, Any], None]
+Talk = Generator[Exchange, Any, Any]
 
 
 class RankError(RuntimeError):
@@ -102,12 +102,22 @@ def argument(arg: Any, values: Mapping[str, Any], symbols: Mapping[str, int]) ->
     return arg
 
 
-def _rank(
-    graph: Graph, inputs: Mapping[str, Any], symbols: Mapping[str, int], rank: int, watch: Watch | None
+def rank_program(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    symbols: Mapping[str, int],
+    rank: int,
+    watch: Watch | None = None,
+    before: Callable[[Node], None] | None = None,
 ) -> Generator[Exchange, Any, Run]:
+    """One rank as a coroutine, which yields its part of each exchange and is sent the result. `watch` is called
+    after every call, `before` in front of it.
+    """
     values: dict[str, Any] = {}
     outputs: list[Any] = []
     for node in graph.nodes:
+        if before is not None:
+            before(node)
         if node.op in ("placeholder", "get_attr"):
             if node.name not in inputs:
                 raise RankError("the input has no value", node.name, rank)
@@ -120,7 +130,8 @@ def _rank(
             try:
                 result = yield from perform(node, values, symbols)
             except RankError as error:
-                raise RankError(str(error.args[0]), node.name, rank) from None
+                error.node, error.rank = node.name, rank
+                raise
             except (
                 RuntimeError,
                 IndexError,
@@ -159,11 +170,12 @@ def run(
     """
     with torch.no_grad():
         return _lockstep(
-            [_rank(g, x, symbols or {}, r, watch) for r, (g, x) in enumerate(zip(graphs, inputs))], members
+            [rank_program(g, x, symbols or {}, r, watch) for r, (g, x) in enumerate(zip(graphs, inputs))],
+            members,
         )
 
 
-def _lockstep(ranks: Sequence[Generator[Exchange, Any, Any]], members: Members) -> list[Any]:
+def _lockstep(ranks: Sequence[Talk], members: Members) -> list[Any]:
     """Advance coroutines to their exchanges, meet these, until all have ended; their results."""
     done: dict[int, Any] = {}
     waiting: dict[int, tuple[Exchange, list[int]]] = {}
@@ -204,22 +216,45 @@ def _meet(waiting: Mapping[int, tuple[Exchange, list[int]]]) -> dict[int, Any]:
     return out
 
 
-def named_groups(graphs: Sequence[Graph]) -> Members:
-    """Groups as the graphs themselves give them: rank lists in calls, names in `config["groups"]`; one unknown
-    name stands for all ranks.
+@attrs.frozen
+class Groups:
+    """The groups of a program as data: per name, and per sorted list of ranks, the group that each rank is in.
+
+    A list that holds the rank is itself, any other stands for the group of its kind that the rank is in. A name
+    that is not known stands for all ranks where no name is known.
     """
 
-    def members(rank: int, group: Any) -> Sequence[int]:
-        if isinstance(group, (list, tuple)):
-            return [int(r) for r in group]
-        known = graphs[rank].config.get("groups", {})
-        if group in known:
-            return list(known[group])
-        if known:
-            raise InputError(f"there is no group {group!r}", "group")
-        return range(len(graphs))
+    world: int
+    names: dict[str, list[list[int]]]
+    lists: dict[tuple[int, ...], list[list[int]]] = attrs.field(factory=dict)
+    complete: bool = True
 
-    return members
+    def __call__(self, rank: int, group: Any) -> Sequence[int]:
+        """The ranks of the group that `rank` is in, in order.
+
+        Raises:
+            RankError: there is no such group.
+        """
+        if isinstance(group, (list, tuple)):
+            ranks = [int(r) for r in group]
+            if rank in ranks and all(0 <= r < self.world for r in ranks):
+                return ranks
+            known = self.lists.get(tuple(sorted(ranks)))
+        else:
+            known = self.names.get(str(group))
+            if known is None and not self.names and not self.complete:
+                return range(self.world)
+        if known is None:
+            raise RankError(f"the group {group} is not known")
+        return known[rank]
+
+
+def named_groups(graphs: Sequence[Graph]) -> Groups:
+    """Groups as the graphs themselves give them: rank lists in calls, names in `config["groups"]`."""
+    names: dict[str, list[list[int]]] = {}
+    for name in {n for g in graphs for n in g.config.get("groups", {})}:
+        names[name] = [list(g.config.get("groups", {}).get(name, ())) for g in graphs]
+    return Groups(len(graphs), names, complete=False)
 
 
 def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -> list[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -13,8 +13,8 @@ from layoutcheck.graph import Graph, Node
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.program import PLACEHOLDER
-from layoutcheck.ranks.denote import Ranks, Undenoted, extents, join, number, share, summands
-from layoutcheck.ranks.interpreter import Members, RankError, missing, run
+from layoutcheck.ranks.denote import Ranks, Undenoted, close, extents, join, number, share, summands
+from layoutcheck.ranks.interpreter import Groups, RankError, missing, run
 from layoutcheck.ranks.reference.registry import FLOATS
 from layoutcheck.ranks.specialise import all_ranks
 from layoutcheck.ranks.twin import TwinRunner
@@ -22,6 +22,17 @@ from layoutcheck.symbols import free_symbols
 
 MAX_WORLD = 64
 MAX_ELEMENTS = 1 << 26
+Backend = Callable[
+    [Sequence[Graph], Sequence[Mapping[str, Any]], Groups, Mapping[str, int]], Sequence["Held"]
+]
+"""Runs one graph a rank on its inputs elsewhere than in this process. Raises RankError."""
+
+
+class Held(Protocol):
+    """What a rank computed: values by node name, its inputs as they are afterwards."""
+
+    values: dict[str, Any]
+    inputs: dict[str, Any]
 
 
 @attrs.frozen
@@ -69,24 +80,15 @@ def symbols_of(analysis: Analysis, tokens: int) -> dict[str, int]:
     return dict.fromkeys(sorted(names), tokens)
 
 
-def members_of(analysis: Analysis, ranks: Ranks) -> Members:
-    """Groups by the mesh: a list that holds the rank is itself, any other stands for the group of its kind
-    that the rank is in.
-    """
+def members_of(analysis: Analysis, ranks: Ranks) -> Groups:
+    """The groups of a graph's mesh."""
     mesh = analysis.mesh
-
-    def members(rank: int, group: Any) -> Sequence[int]:
-        if isinstance(group, (list, tuple)):
-            if rank in group and all(r < ranks.world for r in group):
-                return [int(r) for r in group]
-            known = mesh.by_ranks.get(tuple(sorted(group)))
-        else:
-            known = mesh.groups.get(str(group))
-        if known is None:
-            raise RankError(f"the group {group} is not known")
-        return ranks.members(rank, known.axes)
-
-    return members
+    every = range(ranks.world)
+    return Groups(
+        ranks.world,
+        {name: [ranks.members(r, g.axes) for r in every] for name, g in mesh.groups.items()},
+        {listed: [ranks.members(r, g.axes) for r in every] for listed, g in mesh.by_ranks.items()},
+    )
 
 
 def draw(analysis: Analysis, ranks: Ranks, seed: int) -> dict[int, torch.Tensor]:
@@ -199,16 +201,37 @@ def shares(
 
 
 def verify(
-    analysis: Analysis, *, tokens: int = 5, seed: int = 0, graphs: Sequence[Graph] | None = None
+    analysis: Analysis,
+    *,
+    tokens: int = 5,
+    seed: int = 0,
+    graphs: Sequence[Graph] | None = None,
+    backend: Backend | None = None,
 ) -> Verdict:
     """Run a typed graph on the ranks of its mesh and on one device, on random inputs.
 
     Args:
         tokens: the value of symbolic sizes.
         graphs: the graph of every rank; without it they are made from the one.
+        backend: runs the ranks as processes; what they compute is compared with the simulated ranks, too.
 
     Raises:
         InputError: an op has no reference implementation, or the graph is too large to run.
+    """
+    ranks, programs, wholes = prepare(analysis, tokens=tokens, seed=seed, graphs=graphs)
+    try:
+        return compare(analysis, ranks, programs, wholes, seed, backend)
+    except Undenoted as error:
+        raise _misfit(tokens, error) from None
+
+
+def prepare(
+    analysis: Analysis, *, tokens: int, seed: int, graphs: Sequence[Graph] | None = None
+) -> tuple[Ranks, list[Graph], dict[int, torch.Tensor]]:
+    """The ranks of a graph, the graph of each, and the whole inputs by value number.
+
+    Raises:
+        InputError: as `verify`.
     """
     lacking = missing(analysis.graph)
     if lacking:
@@ -217,14 +240,22 @@ def verify(
     ranks = ranks_of(analysis, symbols)
     wholes = draw(analysis, ranks, seed)
     try:
-        programs = list(graphs) if graphs is not None else all_ranks(analysis, ranks)
-        return compare(analysis, ranks, programs, wholes, seed)
+        return ranks, list(graphs) if graphs is not None else all_ranks(analysis, ranks), wholes
     except Undenoted as error:
-        raise InputError(f"{tokens} tokens do not fit the graph: {error}", "verify") from None
+        raise _misfit(tokens, error) from None
+
+
+def _misfit(tokens: int, error: Undenoted) -> InputError:
+    return InputError(f"{tokens} tokens do not fit the graph: {error}", "verify")
 
 
 def compare(
-    analysis: Analysis, ranks: Ranks, programs: Sequence[Graph], wholes: Mapping[int, torch.Tensor], seed: int
+    analysis: Analysis,
+    ranks: Ranks,
+    programs: Sequence[Graph],
+    wholes: Mapping[int, torch.Tensor],
+    seed: int,
+    backend: Backend | None = None,
 ) -> Verdict:
     """Run programs on given inputs and compare with one device."""
     names: list[dict[str, Node]] = [{n.name: n for n in g.nodes} for g in programs]
@@ -235,15 +266,17 @@ def compare(
 
     error: str | None = None
     where = ""
-    given = shares(analysis, ranks, wholes, seed)
+    given: Sequence[Mapping[str, Any]] = shares(analysis, ranks, wholes, seed)
+    groups = members_of(analysis, ranks)
     try:
-        run(
-            programs,
-            given,
-            members_of(analysis, ranks),
-            symbols=ranks.symbols,
-            watch=keep,
-        )
+        if backend is not None:
+            there = backend(programs, shares(analysis, ranks, wholes, seed), groups, ranks.symbols)
+        run(programs, given, groups, symbols=ranks.symbols, watch=keep)
+        if backend is not None:
+            apart = _apart(programs, held, there)
+            if apart is not None:
+                return Verdict(ranks.world, 0, (), apart)
+            held, given = [r.values for r in there], [r.inputs for r in there]
     except RankError as raised:
         error, where = str(raised), raised.node
     twin = TwinRunner(analysis, ranks, dict(wholes), held, names).walk()
@@ -256,6 +289,26 @@ def compare(
         error if twin.first is None else None,
         twin.place,
     )
+
+
+def _apart(
+    programs: Sequence[Graph], simulated: Sequence[Mapping[str, Any]], there: Sequence[Held]
+) -> tuple[str, str] | None:
+    """The first value in which processes differ from simulated ranks, and on which rank."""
+    for r, graph in enumerate(programs):
+        for node in graph.nodes:
+            one, other = simulated[r].get(node.name), there[r].values.get(node.name)
+            if node.name in simulated[r] and not _same(one, other):
+                return node.name, f"rank {r}'s process holds another value than the simulated rank"
+    return None
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return close(a, b)
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b))
+    return b is None or bool(a == b)
 
 
 def _buffers(analysis: Analysis, ranks: Ranks, given: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
