@@ -10,6 +10,7 @@ import pytest
 
 from layoutcheck.cli import main
 from layoutcheck.json_form import graph_to_json
+from layoutcheck.resources import rules_dir
 from layoutcheck.testing.decoder import Decoder, Layers
 
 
@@ -49,6 +50,66 @@ def test_the_lines_of_every_breakdown_add_up_to_the_total(
         "0-2",
         "3-4",
     ]
+
+
+MOVING = (
+    "glm-5.1",
+    "--hardware",
+    "ascend-a3",
+    "--tp",
+    "16",
+    "--contract",
+    "dsa-cp-query-local",
+    "--tokens",
+    "4096",
+)
+
+
+def test_an_engine_says_which_weights_move_beside_kernels(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = (*MOVING, "--distribute", "q_b_proj", "--gather", "o_proj")
+    profile = json.loads((rules_dir() / "engines" / "vllm-ascend.json").read_text())
+    profile["gathered"]["overlap"] = False
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(profile))
+    totals = {}
+    for name, more in (
+        ("alone", ()),
+        ("both", ("--overlap",)),
+        ("vllm-ascend", ("--engine", "vllm-ascend")),
+        ("own", ("--engine", str(own))),
+    ):
+        found = data(capsys, *words, *more)
+        notes = [n for n in found["notes"] if "of weights runs" in n]  # type: ignore[attr-defined]
+        totals[name] = found["total"]["us"]  # type: ignore[index]
+        if name in ("vllm-ascend", "own"):
+            assert notes == [
+                f"{name}: broadcast of weights runs beside the kernels of their layers",
+                f"{name}: all_gather of weights runs "
+                + ("on its own" if name == "own" else "beside the kernels of their layers"),
+            ]
+        else:
+            assert notes == []
+    assert totals["both"] == totals["vllm-ascend"] < totals["own"] < totals["alone"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--engine", "none"), "no engine profile 'none'; known are parameters-only, vllm, vllm-ascend"),
+        (("--engine", "vllm", "--overlap"), "--overlap: the engine's profile says what overlaps"),
+        (
+            ("--engine", "vllm", "--distribute", "q_b_proj"),
+            "--distribute: vllm distributes no weights over layers",
+        ),
+        (("--engine", "vllm", "--gather", "o_proj"), "--gather: vllm gathers no whole weights"),
+    ],
+)
+def test_what_an_engine_does_not_do_is_refused(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, *MOVING, *words) == (2, "", f"error: {message}\n")
 
 
 def test_text_names_counts_shares_and_evidence(graph: str, capsys: pytest.CaptureFixture[str]) -> None:

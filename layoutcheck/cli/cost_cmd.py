@@ -39,7 +39,12 @@ import click
     "--distribute", multiple=True, metavar="MODULE", help="Of a model: broadcast this weight, layer by layer."
 )
 @click.option("--gather", multiple=True, metavar="MODULE", help="Of a model: keep it divided and gather it.")
-@click.option("--overlap", is_flag=True, help="Moving weights runs beside the kernels of their layers.")
+@click.option("--engine", metavar="NAME|FILE", help="Engine profile: how weights move.")
+@click.option(
+    "--overlap",
+    is_flag=True,
+    help="Without a profile: moving weights runs beside the kernels of their layers.",
+)
 @click.option("--at", multiple=True, metavar="NAME=NUMBER", help="Value of another symbol.")
 @click.option(
     "--by", type=click.Choice(["role", "op", "layer", "kernel", "node"]), default="role", show_default=True

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from attrs import evolve
 
 from layoutcheck.cost.evaluate import KEYS, CostReport, time_graph
 from layoutcheck.cost.hardware import hardware_names, load_hardware
+from layoutcheck.cost.moving import overlap_of
 from layoutcheck.cost.tables import Measured, load_tables
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.errors import InputError
@@ -61,9 +63,9 @@ def report_of(options: Mapping[str, Any]) -> CostReport:
     hardware = load_hardware(options["hardware"])
     tables = _tables(options["tables"])
     cost, given = _lifted(options)
-    return time_graph(
-        cost, hardware, given, tables=tables, routing=options["routing"], overlap=options["overlap"]
-    )
+    overlap, notes = overlap_of(options, cost)
+    cost = evolve(cost, notes=(*cost.notes, *notes))
+    return time_graph(cost, hardware, given, tables=tables, routing=options["routing"], overlap=overlap)
 
 
 def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:

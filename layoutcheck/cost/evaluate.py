@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from attrs import evolve, frozen
@@ -119,7 +119,7 @@ def time_graph(
     *,
     tables: Measured | None = None,
     routing: str = "balanced",
-    overlap: bool = False,
+    overlap: Collection[str] = (),
 ) -> CostReport:
     """Time every term at certain counts.
 
@@ -129,7 +129,8 @@ def time_graph(
         given: values of symbols other than the recorded ones.
         tables: a user's measurements, which win inside their range.
         routing: how tokens spread over experts: ``balanced``, ``uniform``, ``skewed``.
-        overlap: collectives of weights run while the kernels of their layers do; only what exceeds those counts.
+        overlap: by which collectives weights move while the kernels of their layers run, ``broadcast`` or ``all_gather``; of
+            these only what exceeds the kernels counts.
 
     Raises:
         InputError: a symbol has no value or an impossible one, or a kernel cannot be timed on this hardware.
@@ -154,7 +155,7 @@ def time_graph(
             found = Timed(term, sizes, before.work, entry)
         timed.append(found)
     if overlap:
-        timed = _overlapped(timed)
+        timed = _overlapped(timed, overlap)
         estimate.entries = [t.entry for t in timed]
     floor: dict[str, float] = defaultdict(float)
     for item in cost.uncovered:
@@ -163,18 +164,18 @@ def time_graph(
     return CostReport(cost, hardware, values, tuple(timed), estimate, dict(floor))
 
 
-def _overlapped(timed: list[Timed]) -> list[Timed]:
+def _overlapped(timed: list[Timed], overlap: Collection[str]) -> list[Timed]:
     """Of collectives of weights, what the other kernels of their region do not hide."""
     moved: dict[Any, float] = defaultdict(float)
     hiding: dict[Any, float] = defaultdict(float)
     for t in timed:
-        if t.term.prefetched:
+        if t.term.hidden(overlap):
             moved[t.term.regions] += t.us
         elif t.term.kernel != "collective":  # others want the links too
             hiding[t.term.regions] += t.us
     found = []
     for t in timed:
-        if t.term.prefetched and moved[t.term.regions]:
+        if t.term.hidden(overlap) and moved[t.term.regions]:
             left = exposed_us(moved[t.term.regions], hiding[t.term.regions], True)
             share = float(left) / moved[t.term.regions]
             t = evolve(t, entry=evolve(t.entry, us=t.entry.us * share))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -47,6 +47,10 @@ class Term:
     def prefetched(self) -> bool:
         """Whether it moves weights, which may run while the kernels of its region do."""
         return bool(self.options.get("weights"))
+
+    def hidden(self, overlap: Collection[str]) -> bool:
+        """Whether it moves weights by one of these collectives, which run beside kernels."""
+        return self.prefetched and self.options["op"] in overlap
 
     @property
     def title(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from layoutcheck.cost.collectives import exposed_us
@@ -20,7 +20,7 @@ def time_formulas(
     hardware: Hardware,
     given: Mapping[str, int],
     routing: str = "balanced",
-    overlap: bool = False,
+    overlap: Collection[str] = (),
 ) -> dict[str, Any]:
     """Microseconds by role, and in all, as sympy expressions over the symbols that are not given.
 
@@ -43,7 +43,7 @@ def time_formulas(
             sizes = {n: _filled(size, given) for n, size in term.sizes.items()}
             known[key] = term.table.time(hardware, sizes, {**term.options, "routing": routing})
         us = term.count * known[key]
-        if overlap and term.prefetched:
+        if term.hidden(overlap):
             moved.setdefault(term.regions, []).append(us)
             mover[term.regions] = term.role
             continue
@@ -63,7 +63,7 @@ def compile_times(
     hardware: Hardware,
     given: Mapping[str, int],
     routing: str = "balanced",
-    overlap: bool = False,
+    overlap: Collection[str] = (),
 ) -> Compiled:
     """The formulas of :func:`time_formulas`, compiled."""
     return compile_formulas(time_formulas(cost, hardware, given, routing, overlap))

@@ -99,6 +99,9 @@ def _check_numbers(values: Mapping[str, Any], where: str) -> None:
             number = entry.get(name, 1)
             if type(number) is not int or number < least:
                 raise InputError(f"{key}.{name} is an integer of at least {least}", where=where)
+    for key in ("distributed", "gathered"):
+        if type(values.get(key, {}).get("overlap", False)) is not bool:
+            raise InputError(f"{key}.overlap is true or false", where=where)
     padding = values.get("conversion", {}).get("padding", {})
     well_formed = isinstance(padding, dict) and all(
         isinstance(sizes, dict)
