@@ -44,6 +44,9 @@ class LocalSizes(Protocol):
     def mesh(self) -> Mesh:
         """The graph's groups."""
 
+    def named(self, size: Size) -> Size:
+        """A number as the figures that it is made of."""
+
     @property
     def values(self) -> Mapping[str, int]:
         """Recorded values of symbols."""
@@ -158,7 +161,9 @@ class CallView:
         found = self.tensor(name)
         if isinstance(found, Layout):
             return found
-        if found is None or isinstance(found, (int, str, Expr, list)):
+        if isinstance(found, int) and not isinstance(found, bool):
+            return self.sizes.named(found)
+        if found is None or isinstance(found, (bool, str, Expr, list)):
             return found
         return getattr(found, "name", found)
 
@@ -283,7 +288,7 @@ _FUNCTIONS: dict[str, Any] = {
     "rank": _rank,
     "count": _count,
     "every": _every,
-    "number": CallView.recorded,
+    "number": lambda view, value: view.sizes.named(view.recorded(value)),
     "whole": CallView.whole,
     "ranks": lambda view, group: view.ranks(group),
     "exchange": lambda view, group: view.ranks(group, True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import evolve
@@ -16,6 +16,10 @@ from layoutcheck.cost.moving import overlap_of
 from layoutcheck.cost.tables import Measured, load_tables
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.errors import InputError
+
+if TYPE_CHECKING:
+    from layoutcheck.models.config import ModelConfig
+    from layoutcheck.models.step import Step
 
 _MODEL_ONLY = ("contract", "decode", "sequences", "quant", "mtp", "distribute", "gather")
 
@@ -35,10 +39,13 @@ def run(options: Mapping[str, Any]) -> int:
         raise InputError(f"give --hardware; known are {', '.join(hardware_names())}, or a .json")
     report = report_of(options)
     lines: list[Any] = []
+    figures: Mapping[str, int] = {}
     if options["formula"]:
         from layoutcheck.cost.formula_text import formulas
 
-        lines = formulas(report.cost, KEYS[options["by"]], options["formula"])
+        named = _named(options, report.cost)
+        figures = named.figures
+        lines = formulas(named, KEYS[options["by"]], options["formula"])
     if options["trace"]:
         from layoutcheck.cost.trace import trace
 
@@ -46,11 +53,11 @@ def run(options: Mapping[str, Any]) -> int:
     if options["form"] == "json":
         from layoutcheck.cost.render import record
 
-        click.echo(json.dumps(record(report, options["by"], lines), indent=1))
+        click.echo(json.dumps(record(report, options["by"], lines, figures), indent=1))
     else:
         from layoutcheck.cost.render import text
 
-        click.echo(text(report, options["by"], options["top"], lines))
+        click.echo(text(report, options["by"], options["top"], lines, figures))
     return 0
 
 
@@ -84,13 +91,23 @@ def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
     return from_figures(options)
 
 
-def from_figures(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
-    """A model's step, lifted, and the counts that it is evaluated at."""
-    from layoutcheck.cost.model_cost import model_cost
+def _named(options: Mapping[str, Any], cost: GraphCost) -> GraphCost:
+    """The terms with a model's figures as symbols; those of an exported graph as they are."""
+    from layoutcheck.cost.symbolic import with_figures
+    from layoutcheck.memory.graph_command import is_graph
+
+    if is_graph(options["source"]):
+        return cost
+    config, step = _step_of(options)
+    more = {n: options[n] for n in ("rules", "kernels", "indexer_queries")}
+    return with_figures(cost, config, step, **more)
+
+
+def _step_of(options: Mapping[str, Any]) -> tuple[ModelConfig, Step]:
+    """The model and its step."""
     from layoutcheck.models import load_model
     from layoutcheck.models.step import step_for
 
-    tokens, sequences = options["tokens"], options["sequences"] or 1
     config = load_model(options["source"])
     step = step_for(
         config,
@@ -99,12 +116,21 @@ def from_figures(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]
         ep=options["ep"],
         contract=options["contract"],
         decode=bool(options["decode"]),
-        sequences=sequences,
+        sequences=options["sequences"] or 1,
         quant=options["quant"] or "none",
         mtp=bool(options["mtp"]),
         distribute=tuple(options["distribute"]),
         gather=tuple(options["gather"]),
     )
+    return config, step
+
+
+def from_figures(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
+    """A model's step, lifted, and the counts that it is evaluated at."""
+    from layoutcheck.cost.model_cost import model_cost
+
+    tokens, sequences = options["tokens"], options["sequences"] or 1
+    config, step = _step_of(options)
     if tokens is None:
         raise InputError("give --tokens: how many a step has, of one data-parallel group")
     if tokens % sequences:

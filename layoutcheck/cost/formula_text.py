@@ -1,6 +1,7 @@
 """Work and time as formulas for reading: plain text or LaTeX.
 
-Shares of features (``12288//tp``) must come out even, so they are shown as quotients; shares of tokens stay ceilings.
+Shares of features (``12288//tp``) must come out even, so they are shown as quotients; shares of tokens stay ceilings. What a model's
+figures are multiplied with stands in front of them: ``78*T*(hidden_size*q_lora_rank + ...)``.
 """
 
 from __future__ import annotations
@@ -65,25 +66,44 @@ def formulas(cost: GraphCost, key: Callable[[Term], str], form: str = "text") ->
         terms[key(term)].append(term)
     zero = (sympy.Integer(0),) * 3
     total = tuple(sum((w[i] for w in work.values()), zero[i]) for i in range(3))
-    lines = [_line(name, parts, _times(terms[name], form), form) for name, parts in work.items()]
+    figures = frozenset(cost.figures)
+    lines = [_line(name, parts, _times(terms[name], form), form, figures) for name, parts in work.items()]
     every = " + ".join(f"time({name})" for name in work) if form == "text" else ""
-    return [*lines, _line("total", total, every, form)]
+    return [*lines, _line("total", total, every, form, figures)]
 
 
-def _line(name: str, parts: tuple[Any, ...], time: str, form: str) -> Formulas:
-    flops, moved, wire = (readable(p, form) for p in parts)
+def _line(name: str, parts: tuple[Any, ...], time: str, form: str, figures: frozenset[str]) -> Formulas:
+    flops, moved, wire = (readable(p, form, figures) for p in parts)
     return Formulas(name, flops, moved, wire, time)
 
 
-def readable(expression: Any, form: str = "text") -> str:
-    """An expression expanded, with even shares as quotients, as text or LaTeX."""
+def readable(expression: Any, form: str = "text", figures: frozenset[str] = frozenset()) -> str:
+    """An expression expanded, with even shares as quotients, as text or LaTeX; figures are gathered behind what they multiply."""
     import sympy
 
     even = expression.replace(sympy.floor, lambda x: x)
-    simple = sympy.expand(even)
+    # written without being compared, which takes long in formulas of times; sizes are at least 0
+    even = even.replace(sympy.Max, lambda *a: sympy.Max(*a)).replace(sympy.Min, lambda *a: sympy.Min(*a))
+    simple = _gathered(sympy.expand(even), figures)
     if form == "latex":
-        return str(sympy.latex(simple))
+        names = {s: rf"\mathrm{{{_escaped(s.name)}}}" for s in simple.free_symbols if "_" in s.name}
+        return str(sympy.latex(simple, symbol_names=names))
     return str(simple).replace("ceiling(", "ceil(")
+
+
+def _gathered(expanded: Any, figures: frozenset[str]) -> Any:
+    """A sum with the addends that differ in figures alone put together, their common factor in front."""
+    import sympy
+
+    if not figures:
+        return expanded
+    found: dict[Any, Any] = defaultdict(lambda: sympy.Integer(0))
+    for addend in sympy.Add.make_args(expanded):
+        own, rest = addend.as_independent(
+            *(f for f in sympy.Mul.make_args(addend) if not {s.name for s in f.free_symbols} <= figures)
+        )
+        found[rest] += own
+    return sympy.Add(*(rest * sympy.gcd_terms(own, clear=False) for rest, own in found.items()))
 
 
 def _times(terms: list[Term], form: str) -> str:

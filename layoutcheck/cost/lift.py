@@ -18,6 +18,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.memory.aliases import aliases_of
+from layoutcheck.models.figures import Figures
 from layoutcheck.program import CALL, UNKNOWN
 from layoutcheck.roles.facts import facts_of
 from layoutcheck.symbols import Expr, Size, sym
@@ -26,7 +27,11 @@ QUERIES = ("auto", "local", "full")
 
 
 def lift(
-    analysis: Analysis, *, kernels: Sequence[str | Path] = (), indexer_queries: str = "auto"
+    analysis: Analysis,
+    *,
+    kernels: Sequence[str | Path] = (),
+    indexer_queries: str = "auto",
+    figures: Figures | None = None,
 ) -> GraphCost:
     """What a typed graph costs on the rank that it was exported from.
 
@@ -35,22 +40,23 @@ def lift(
         kernels: folders with ``*.kernels`` files of one's own.
         indexer_queries: the tokens that an indexer's query side runs on. ``local``: the rank's share, where its operand was
             gathered from shares; ``full``: all that the op is given; ``auto`` is ``local``, with a note.
+        figures: whose names stand in sizes for the numbers of the model that the graph was written from.
 
     Raises:
         InputError: a kernel file is malformed, or an option is unknown.
     """
     if indexer_queries not in QUERIES:
         raise InputError(f"{indexer_queries!r} is none of {', '.join(QUERIES)}", where="--indexer-queries")
-    return _Lifting(analysis, load_kernel_map(kernels), indexer_queries).run()
+    return _Lifting(analysis, load_kernel_map(kernels), indexer_queries, figures).run()
 
 
 class _Lifting:
-    def __init__(self, analysis: Analysis, kernels: KernelMap, queries: str) -> None:
+    def __init__(self, analysis: Analysis, kernels: KernelMap, queries: str, figures: Figures | None) -> None:
         self.analysis, self.kernels, self.queries = analysis, kernels, queries
         self.program = p = analysis.program
         self.types = analysis.solution.typing.types
         config = analysis.graph.config
-        self.sizes = LiftedSizes(analysis.mesh, renamed_symbols(self.types), config)
+        self.sizes = LiftedSizes(analysis.mesh, renamed_symbols(self.types), config, figures)
         self.facts = facts_of(p)
         self.roots = aliases_of(p, self.types)
         self.places = Places(analysis)

@@ -13,6 +13,7 @@ from typing import Any
 from layoutcheck.domains import TOKEN, Domain, Factor
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group, Mesh
+from layoutcheck.models.figures import Figures
 from layoutcheck.symbols import Expr, Size, cdiv, divide_exact, evaluate, free_symbols, substitute, sym
 
 Cuts = Mapping[Domain, tuple[int, ...]]
@@ -26,10 +27,19 @@ class LiftedSizes:
         shares: divisions of features by groups, which must come out even, as (dividend, divisor).
     """
 
-    def __init__(self, mesh: Mesh, renamed: Mapping[str, str], config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        renamed: Mapping[str, str],
+        config: Mapping[str, Any],
+        figures: Figures | None = None,
+    ) -> None:
         self.mesh = mesh
         self.values: dict[str, int] = {}
-        self.shares: set[tuple[int, Size]] = set()
+        self.shares: set[tuple[Size, Size]] = set()
+        self.figures = figures
+        if figures is not None:
+            self.values.update(figures.values)
         self.renamed: dict[str, Size] = {old: sym(new) for old, new in renamed.items()}
         self._ways: dict[int, Size] = {}
         for axis in mesh.axes:
@@ -53,6 +63,12 @@ class LiftedSizes:
             return size
         self.values[whole], self.values[inner] = outer.size, part.size
         return sym(whole) // sym(inner)
+
+    def named(self, size: Size) -> Size:
+        """A number as the figures that it is made of, where they are known; any other size as it is."""
+        if self.figures is None or isinstance(size, Expr):
+            return size
+        return self.figures.sizes.get(size, size)
 
     def ranks(self, group: Group, exchange: bool = False) -> Size:
         """The number of ranks of a group, as the symbol of its name.
@@ -107,7 +123,7 @@ class LiftedSizes:
             ways, count = ways * self._ways[m], count * self.mesh.size(m)
         whole = self._extent(domain, cuts)
         share = self._share(whole, ways, domain.is_feature)
-        return self._checked(share, f.extent) if f.stride == 1 and mine else f.extent
+        return self._checked(share, f.extent) if f.stride == 1 and mine else self.named(f.extent)
 
     def _share(self, whole: Size, ways: Size, feature: bool) -> Size:
         if ways == 1:
@@ -115,7 +131,7 @@ class LiftedSizes:
         exact = divide_exact(whole, ways)
         if exact is not None:
             return exact
-        if feature and isinstance(whole, int):
+        if feature and (isinstance(whole, int) or self.figures is not None):
             self.shares.add((whole, ways))
             return whole // ways
         return cdiv(whole, ways)
@@ -148,7 +164,7 @@ class LiftedSizes:
         if kind == TOKEN:
             return self._symbol(domain.name, extent)
         if not args:
-            return extent
+            return self.named(extent)
         if kind == "pad":
             return self._pad(self._extent(args[0], cuts), args[0].extent, extent)
         if kind == "range":
@@ -165,7 +181,7 @@ class LiftedSizes:
         if kind == "repeat":
             times: Size = args[1]
             return self._factor(args[0], cuts) * times
-        return extent
+        return self.named(extent)
 
     def _symbol(self, name: str, extent: int) -> Size:
         if extent <= 1 or not name.isidentifier():
@@ -204,7 +220,7 @@ class LiftedSizes:
             return self._factor(of, cuts)
         if of.is_whole and of.domain.kind == "pad" and of.domain.args[0].extent == extent:
             return self._extent(of.domain.args[0], cuts)
-        return extent
+        return self.named(extent)
 
     def _received(self, sent: Domain, extent: int, cuts: Cuts) -> Size:
         """Rows after an exchange: as many as were sent, or a multiple of them."""

@@ -77,6 +77,9 @@ class _OpSizes:
             raise InputError(f"a price needs a value for {', '.join(lacking)}")
         return evaluate(size, self.values)
 
+    def named(self, size: Size) -> Size:
+        return size
+
     def axes(self, of: Layout) -> tuple[Size, ...]:
         return tuple(self.number(n) for n in of.shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layoutcheck.cost.evaluate import CostReport, Row
@@ -16,8 +16,14 @@ _TRUST = {
 }
 
 
-def text(report: CostReport, by: str, top: int, lines: Sequence[Formulas] = ()) -> str:
-    """The report as text: the total, a breakdown, formulas where given, and how far to trust it."""
+def text(
+    report: CostReport,
+    by: str,
+    top: int,
+    lines: Sequence[Formulas] = (),
+    figures: Mapping[str, int] | None = None,
+) -> str:
+    """The report as text: the total, a breakdown, formulas where given with the figures in them, and how far to trust it."""
     values = ", ".join(f"{n} = {v}" for n, v in report.values.items())
     rows = report.rows(by)
     shown = rows if not top else rows[:top]
@@ -38,6 +44,8 @@ def text(report: CostReport, by: str, top: int, lines: Sequence[Formulas] = ()) 
             f"  wire   {line.wire}",
             *([f"  time   {line.time}"] if line.time else []),
         ]
+    if figures:
+        out.append("with " + ", ".join(f"{n} = {v}" for n, v in figures.items()))
     if lines:
         out.append("")
     return "\n".join(out + evidence(report))
@@ -91,7 +99,12 @@ def _sum(rows: Sequence[Row]) -> Row:
     )
 
 
-def record(report: CostReport, by: str, lines: Sequence[Formulas] = ()) -> dict[str, Any]:
+def record(
+    report: CostReport,
+    by: str,
+    lines: Sequence[Formulas] = (),
+    figures: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
     """The report as plain data."""
     found: dict[str, Any] = {
         "format": "layoutcheck-cost/1",
@@ -137,6 +150,8 @@ def record(report: CostReport, by: str, lines: Sequence[Formulas] = ()) -> dict[
             {"name": f.name, "flops": f.flops, "bytes": f.moved, "wire": f.wire, "time": f.time}
             for f in lines
         ]
+    if figures:
+        found["figures"] = dict(figures)
     return found
 
 

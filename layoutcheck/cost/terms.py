@@ -106,14 +106,16 @@ class GraphCost:
         shares: divisions by groups that must come out even, as (dividend, divisor).
         notes: what was assumed.
         source: what it was read from.
+        figures: by name, those of the model that stand in sizes as symbols.
     """
 
     terms: tuple[Term, ...]
     uncovered: tuple[Uncovered, ...]
     values: Mapping[str, int]
-    shares: tuple[tuple[int, Size], ...] = ()
+    shares: tuple[tuple[Size, Size], ...] = ()
     notes: tuple[str, ...] = ()
     source: str = ""
+    figures: Mapping[str, int] = field(factory=dict)
 
     def symbols(self) -> list[str]:
         """Names of all symbols, tokens first."""
@@ -142,7 +144,7 @@ class GraphCost:
                 raise InputError(f"{name} has no value in the graph: give {name}=NUMBER")
         for whole, ways in self.shares:
             if free_symbols(ways) <= values.keys():
-                n = evaluate(ways, values)
-                if whole % n:
-                    raise InputError(f"{whole} does not divide by {ways} = {n}")
+                n, size = evaluate(ways, values), evaluate(whole, values)
+                if size % n:
+                    raise InputError(f"{size} does not divide by {ways} = {n}")
         return values

@@ -1,0 +1,133 @@
+"""Formulas over a model's figures: exact at its figures and at others, and named after the right ones."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import sympy
+
+from layoutcheck.cost.evaluate import KEYS
+from layoutcheck.cost.formula_text import formulas, work_formulas
+from layoutcheck.cost.model_cost import model_cost
+from layoutcheck.cost.symbolic import with_figures
+from layoutcheck.cost.terms import GraphCost
+from layoutcheck.models import ModelConfig, load_model
+from layoutcheck.models.read import shipped_models
+from layoutcheck.models.step import step_for
+
+STEPS: dict[str, dict[str, Any]] = {
+    "prefill": {"tp": 8, "dp": 2},
+    "decode": {"tp": 4, "decode": True, "quant": "fp8"},
+    "mtp": {"tp": 2, "quant": "int8", "mtp": True},
+}
+DSA = [
+    ("glm-5.1", {"tp": 16, "contract": "dsa-cp-prefill", "quant": "int8"}),
+    ("glm-5.2", {"tp": 8, "contract": "dsa-cp-query-local"}),
+    ("deepseek-v3.2", {"tp": 4, "dp": 4, "contract": "mc2-decode", "decode": True}),
+]
+
+
+def named(config: ModelConfig, step: dict[str, Any]) -> tuple[GraphCost, GraphCost]:
+    of = step_for(config, **step)
+    own = model_cost(config, of)
+    return own, with_figures(own, config, of)
+
+
+def work(cost: GraphCost, values: dict[str, int]) -> dict[str, list[int]]:
+    """Flops, bytes and wire bytes by role at these values, in integers."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for term in cost.terms:
+        one = term.work(term.numbers(values))
+        for i, part in enumerate((one.flops, one.traffic, one.wire)):
+            found[term.role][i] += term.count * part
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", shipped_models())
+@pytest.mark.parametrize("kind", STEPS)
+def test_every_model_has_its_figures_in_its_formulas(name: str, kind: str) -> None:
+    config = load_model(name)
+    step = dict(STEPS[kind])
+    if not config.mtp_layers:
+        step.pop("mtp", None)
+    own, found = named(config, step)
+    assert found.figures.items() <= config.symbols().items()
+    assert {"hidden_size", "vocab_size", "num_attention_heads"} <= found.figures.keys()
+    for tokens, context in ((4096, 0), (1237, 501)):
+        at = {"T": tokens, "context": context}
+        assert work(found, found.at(at)) == work(own, own.at(at))
+    # what is left are bytes of elements and counts of a few operations
+    for term in found.terms:
+        for size in term.sizes.values():
+            assert max([int(n) for n in re.findall(r"(?<!\w)\d+", str(size))], default=0) <= 24, term
+
+
+@pytest.mark.parametrize(("name", "step"), DSA)
+def test_formulas_hold_for_other_figures(name: str, step: dict[str, Any]) -> None:
+    """Figures that share a number in the model (2048 is a latent, a width and a top-k) are told apart."""
+    config = load_model(name)
+    _, found = named(config, step)
+    latent, indexer, experts = config.latent, config.indexer, config.experts
+    assert latent is not None and indexer is not None and experts is not None
+    others = {
+        "q_lora_rank": replace(config, latent=replace(latent, q_lora_rank=1024)),
+        "kv_lora_rank": replace(config, latent=replace(latent, kv_lora_rank=384)),
+        "v_head_dim": replace(config, latent=replace(latent, v_head_dim=64)),
+        "index_topk": replace(config, indexer=replace(indexer, topk=1000)),
+        "index_n_heads": replace(config, indexer=replace(indexer, heads=16)),
+        "moe_intermediate_size": replace(config, experts=replace(experts, intermediate_size=1536)),
+        "num_experts_per_tok": replace(config, experts=replace(experts, per_token=6)),
+        "n_routed_experts": replace(config, experts=replace(experts, count=experts.count * 2)),
+        "num_attention_heads": replace(config, num_attention_heads=2 * config.num_attention_heads),
+        "hidden_size": replace(config, hidden_size=config.hidden_size + 512),
+        "intermediate_size": replace(config, intermediate_size=config.intermediate_size * 2),
+    }
+    for figure, other in others.items():
+        own = model_cost(other, step_for(other, **step))
+        at = {"T": 4096, "context": 300}
+        values = {**found.at(at), figure: other.symbols()[figure]}
+        assert work(found, values) == work(own, own.at(at)), figure
+
+
+@lru_cache(maxsize=1)
+def glm() -> GraphCost:
+    return named(load_model("glm-5.1"), {"tp": 16, "contract": "dsa-cp-prefill"})[1]
+
+
+def test_what_is_printed_is_the_formula() -> None:
+    """The text, read again, is what the terms add up to."""
+    cost = glm()
+    parts = work_formulas(cost, KEYS["role"])
+    names = {n: sympy.Symbol(n, integer=True, positive=True) for n in (*cost.figures, "T", "tp", "ep")}
+    names["context"] = sympy.Symbol("context", integer=True, nonnegative=True)
+    values = {names[n]: v for n, v in cost.at({"T": 4097, "context": 5}).items()}
+    for line in formulas(cost, KEYS["role"]):
+        if line.name == "total":
+            continue
+        for shown, wanted in zip((line.flops, line.moved, line.wire), parts[line.name]):
+            read = sympy.sympify(shown, locals={**names, "ceil": sympy.ceiling})
+            at = {s: values[names[s.name]] for s in wanted.free_symbols}
+            assert read.subs(values) == wanted.subs(at)
+
+
+def test_formulas_are_gathered_by_tokens() -> None:
+    lines = {line.name: line for line in formulas(glm(), KEYS["role"])}
+    assert lines["o_proj"].flops == "156*hidden_size*num_attention_heads*v_head_dim*ceil(T/tp)"
+    assert lines["moe.gate"].flops == "150*hidden_size*n_routed_experts*ceil(T/tp)"
+    assert lines["mlp.dense"].flops == "6*T*intermediate_size*(3*hidden_size + 1)/tp"
+    latex = {line.name: line for line in formulas(glm(), KEYS["role"], "latex")}
+    assert latex["norm.input"].flops == (r"390 \mathrm{hidden\_size} \left\lceil{\frac{T}{tp}}\right\rceil")
+
+
+def test_key_heads_that_ranks_share_stay_numbers() -> None:
+    """With fewer key heads than ranks another number of them would be another graph."""
+    config = load_model("qwen3-8b")
+    assert "num_key_value_heads" in named(config, {"tp": 8})[1].figures
+    own, found = named(config, {"tp": 16})
+    assert "num_key_value_heads" not in found.figures
+    assert work(found, found.at({"T": 77})) == work(own, own.at({"T": 77}))
