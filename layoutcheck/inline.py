@@ -36,17 +36,18 @@ class _Writer:
     def write(self, graph: Graph, env: dict[str, Any], prefix: str, depth: int) -> Any:
         """Append the nodes of a graph; the value of its output."""
         result: Any = None
+        bodies = _by_name(graph)
         for node in graph.nodes:
             if node.op == "placeholder" and node.name in env:
                 continue
-            if node.op == "get_attr" and node.name in graph.subgraphs:
+            if node.op == "get_attr" and node.name in bodies:
                 continue
             if node.op == "output" and prefix:
                 result = _map(node.args, env)
                 continue
             if self._getitem(node, env, prefix):
                 continue
-            body = self._bodies(graph, node) if depth < MAX_DEPTH else None
+            body = self._bodies(bodies, node) if depth < MAX_DEPTH else None
             if body is not None:
                 subgraphs, operands = body
                 given = _map(operands, env)
@@ -117,17 +118,17 @@ class _Writer:
             self.aliases[node.name] = value[index]
         return True
 
-    def _bodies(self, graph: Graph, node: Node) -> tuple[list[Graph], tuple[Any, ...]] | None:
+    def _bodies(self, named: dict[str, Graph], node: Node) -> tuple[list[Graph], tuple[Any, ...]] | None:
         """The subgraphs that a call names and the operands behind them, where those are their inputs."""
         if node.op != "call_function":
             return None
         args = tuple(node.args) + tuple(node.kwargs.values())
-        places = [i for i, a in enumerate(args) if isinstance(a, Ref) and a.name in graph.subgraphs]
+        places = [i for i, a in enumerate(args) if isinstance(a, Ref) and a.name in named]
         if not places:
             return None
         rest = args[places[-1] + 1 :]
         operands = tuple(x for a in rest for x in (a if isinstance(a, tuple) else (a,)))
-        subgraphs = [graph.subgraphs[args[i].name] for i in places]  # type: ignore[union-attr]
+        subgraphs = [named[args[i].name] for i in places]  # type: ignore[union-attr]
         if any(len(_inputs(sub)) != len(operands) for sub in subgraphs):
             return None
         for sub in subgraphs:
@@ -140,6 +141,15 @@ class _Writer:
                 # a body that sees rows of what is passed (a scan, a map) is no piece of this graph
                 return None
         return subgraphs, operands
+
+
+def _by_name(graph: Graph) -> dict[str, Graph]:
+    """Subgraphs by the names under which calls read them: an attribute's node may have a name of its own."""
+    found = dict(graph.subgraphs)
+    for node in graph.nodes:
+        if node.op == "get_attr" and node.target in graph.subgraphs:
+            found[node.name] = graph.subgraphs[node.target]
+    return found
 
 
 def _fits(inside: Any, outside: Any) -> bool:

@@ -76,6 +76,16 @@ def test_a_wrapper_is_its_body(reads: int | None) -> None:
     assert names == ({} if reads is None else {"item": "wrap.r"})
 
 
+def test_a_body_is_found_under_the_name_of_the_node_that_reads_it() -> None:
+    """fx names the attribute's node as it likes: `submod_7` for the attribute `submod_1`."""
+    wrap = node("wrap", "call_function", "wrap_with_set_grad_enabled", [False, ref("other"), ref("x")], T8)
+    document = program(wrap, {"sub": SQUARE}, "[T, 8]")
+    next(n for n in document["nodes"] if n["op"] == "get_attr")["name"] = "other"
+    graph, names = inline_subgraphs(load(document))
+    assert calls(graph) == [("wrap.s", "aten.mul.Tensor"), ("wrap.r", "aten.relu.default")]
+    assert names == {"item": "wrap.r"} and not [n for n in graph.nodes if n.op == "get_attr"]
+
+
 def test_layouts_and_findings_are_those_of_the_flat_program() -> None:
     """A sum that is not linear inside a wrapper is found there, and values keep their old names for `layout_of`."""
     wrap = node("wrap", "call_function", "wrap_with_set_grad_enabled", [False, ref("sub"), ref("x")], T8)

@@ -9,7 +9,9 @@ from support import engine, shared, transform
 from support.builder import DIALECTS, GraphBuilder, Val
 from support.programs import PROGRAMS, build
 from support.sparse_decoder import SparseDecoder as Decoder
+from support.streams import FORMS, Streams
 
+from layoutcheck.contracts import check_contract
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.roles import Roles, find_roles, role_at, shared_expert_calls
 
@@ -101,6 +103,51 @@ def test_a_residual_stream_through_both_branches_side_by_side() -> None:
     roles = roles_of(b.graph())
     assert [[block.kind for block in layer.blocks] for layer in roles.layers] == [["attention", "dense"]] * 2
     assert roles.heads
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_residual_of_several_streams(form: str, p: int) -> None:
+    """Hyper-connections: blocks read a mixture of streams, and what mixes them belongs to no block."""
+    program = Streams(form, p)
+    analysis = analysed(program.build())
+    assert not analysis.solution.issues
+    roles = find_roles(analysis)
+    assert [[b.kind for b in layer.blocks] for layer in roles.layers] == [["attention", "dense"]] * 2
+    for role in (
+        "embedding",
+        "norm.input",
+        "o_proj",
+        "norm.post_attention",
+        "residual",
+        "norm.final",
+        "lm_head",
+    ):
+        assert names(analysis, roles, role) == program.marks[role], role
+    assert names(analysis, roles, "mlp.dense") >= program.marks["mlp.dense"]
+    for block in roles.blocks:
+        inside = [roles.of(k) for k in sorted(block.calls) if analysis.program.outs[k] and roles.of(k)]
+        assert inside.count("attention.input") == (3 if block.kind == "attention" else 0)
+        assert block.around and not {roles.of(k) for k in block.around} - {None}
+        assert block.norm is not None and min(block.around) < block.norm.calls[0]
+        assert roles.layer_of(min(block.around)) is roles.layer_of(block.join.call)
+    if p > 1:
+        assert check_contract(analysis, "tensor-parallel") == []
+
+
+def test_a_norm_behind_both_branches_and_a_cast_to_the_type_of_another_value() -> None:
+    """Side by side behind one norm, attention says what the norm is; `type_as` hands on its first operand."""
+    b = GraphBuilder(groups={}, T=12, dialect="c10d", dtype="float32")
+    x = b.call("aten.embedding.default", b.weight((32, 16)), b.tokens(), shape=(12, 16))
+    h = b.norm(x)
+    cast = b.call("aten.type_as.default", h, x, shape=h.shape)
+    x = b.add(b.add(x, b.attention(cast, 2, 8)), b.mlp(cast, 20))
+    b.output([b.linear(b.norm(x), b.weight((32, 16)))])
+    analysis = analysed(b.graph())
+    roles = find_roles(analysis)
+    assert names(analysis, roles, "norm.input") == {h.made_by}
+    assert not names(analysis, roles, "norm.post_attention")
+    assert list(roles.calls.values()).count("attention.input") == 3
 
 
 def spelled_layer_norm(b: GraphBuilder, x: Val, form: str) -> Val:

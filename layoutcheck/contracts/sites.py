@@ -177,7 +177,7 @@ class _Finder:
     def _leaving(self, role: str, block: Block) -> int | None:
         """What a branch of a mixture of experts gives to the sum of both, or to the stream."""
         if block.merge is None:
-            return block.join.branch if role == "moe.routed" else None
+            return block.end if role == "moe.routed" else None
         summed = sum_of(self.roles.flow, block.merge)
         if summed is None:
             return None

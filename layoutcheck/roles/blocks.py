@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
+
 from layoutcheck.roles.flow import Flow, sum_of
+from layoutcheck.roles.mixing import mixtures
 from layoutcheck.roles.model import Block, Norm
 from layoutcheck.roles.stream import Branch
 
@@ -10,16 +13,22 @@ Calls = set[int]
 
 
 def classify(flow: Flow, branch: Branch, norms: dict[int, list[Norm]], roles: dict[int, str]) -> Block:
-    """The block of a branch; the roles of its calls are put into `roles`."""
+    """The block of a branch; the roles of its calls are put into `roles`. `norms` are those of each value, also of its mixtures."""
     calls = {flow.maker[v] for v in branch.values if v >= flow.program.n_values or flow.layout(v) is not None}
     norm = next(
         (n for n in norms.get(branch.root, ()) if n.output in branch.values or n.calls[-1] in calls), None
     )
+    around: Calls = set()
     if norm is not None:
         calls -= set(norm.calls)
+        if flow.root(norm.source) != branch.root:
+            branch, around = _inside(flow, branch, norm, calls)
+            calls -= around
     entry = norm.outputs if norm is not None else (branch.root,)
-    block = Block("dense", branch.root, norm, entry, frozenset(calls), branch.join)
-    data = {v for v in flow.back((branch.join.branch,), data=True, stop=(branch.root,)) if v in branch.values}
+    block = Block(
+        "dense", branch.root, norm, entry, frozenset(calls), branch.join, branch.end, frozenset(around)
+    )
+    data = {v for v in flow.back((branch.end,), data=True, stop=(branch.root,)) if v in branch.values}
     core = _core(flow, branch, {flow.maker[v] for v in data} & calls)
     if core:
         block.kind, block.core = "attention", tuple(sorted(core))
@@ -34,8 +43,24 @@ def classify(flow: Flow, branch: Branch, norms: dict[int, list[Norm]], roles: di
     if norm is not None:
         role = "norm.input" if block.kind == "attention" else "norm.post_attention"
         for c in norm.calls:
-            roles[c] = role
+            # Of blocks side by side behind one norm, the first says what it is.
+            roles.setdefault(c, role)
     return block
+
+
+def _inside(flow: Flow, branch: Branch, norm: Norm, calls: Calls) -> tuple[Branch, Calls]:
+    """Of a branch that reads a mixture of streams: what lies between its norm and the spreading, and the calls around it."""
+    end = branch.join.branch
+    for read, _ in mixtures(flow, end):
+        if read not in branch.values:
+            break
+        end = read
+    behind = flow.back((end,), above=flow.maker[branch.root]) & branch.values
+    inside = flow.ahead(norm.outputs, behind) | (set(norm.outputs) & behind)
+    if end not in inside:
+        return branch, set()
+    inner = attrs.evolve(branch, values=frozenset(inside), end=end)
+    return inner, calls - {flow.maker[v] for v in inside}
 
 
 def _picks(flow: Flow, call: int) -> bool:
@@ -195,7 +220,7 @@ def _handed_on(flow: Flow, block: Block, chosen: set[int]) -> Calls:
     An exchange among experts is the branch's own, whatever form it leaves the result in.
     """
     summed = sum_of(flow, block.merge) if block.merge is not None else None
-    ends = summed[:2] if summed is not None else (block.join.branch,)
+    ends = summed[:2] if summed is not None else (block.end,)
     found: Calls = set()
     for end in ends:
         at: int | None = end if end in chosen else None

@@ -8,6 +8,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.program import OUTPUT
 from layoutcheck.roles.blocks import classify, inherit
 from layoutcheck.roles.flow import Flow, build_flow
+from layoutcheck.roles.mixing import mixtures
 from layoutcheck.roles.model import Block, Layer, Norm, Roles
 from layoutcheck.roles.norms import find_norms
 from layoutcheck.roles.stream import find_branches
@@ -23,6 +24,9 @@ def find_roles(analysis: Analysis) -> Roles:
     by_source: dict[int, list[Norm]] = {}
     for norm in norms:
         by_source.setdefault(flow.root(norm.source), []).append(norm)
+    for norm in norms:
+        for _, source in mixtures(flow, norm.source):
+            by_source.setdefault(source, []).append(norm)
     roles: dict[int, str] = {}
     values: dict[int, str] = {}
     blocks: list[Block] = []
@@ -60,7 +64,7 @@ def _layers(analysis: Analysis, blocks: list[Block]) -> tuple[Layer, ...]:
     layers = []
     repeats = body_runs(analysis.solution.runner.repeats, analysis.solution.typing.regions)
     for i, group in enumerate(groups):
-        firsts = [min(b.norm.calls) if b.norm is not None else min(b.calls) for b in group]
+        firsts = [min(b.around | set(b.norm.calls if b.norm is not None else b.calls)) for b in group]
         begin, end = min(firsts), max(b.join.call for b in group)
         times = next((n for low, high, n in repeats if low <= begin <= high), 1)
         layers.append(Layer(i, begin, end, tuple(group), times))
@@ -81,7 +85,7 @@ def _ends(
     """
     p = flow.program
     used = {block.norm.calls for block in blocks if block.norm is not None}
-    left = [n for n in norms if flow.root(n.source) in totals and n.calls not in used]
+    left = [n for n in norms if n.calls not in used and _ends_stream(flow, n, totals)]
     left = [n for n in left if not set(n.calls) & inside]
     sources = {block.root for block in blocks}
     open_ends = totals - sources
@@ -98,10 +102,20 @@ def _ends(
                 heads.append(k)
             elif root in open_ends:
                 heads.append(k)
-    if final is None:
+    if final is not None:
+        # What weighs the streams for the last norm reads the open end as well.
+        before = {flow.maker[v] for v in flow.back(final.outputs, stop=totals)}
+        heads = [k for k in heads if k not in before]
+    else:
         outputs = {flow.root(v) for k, kind in enumerate(p.kind) if kind == OUTPUT for v in p.inputs[k]}
         final = next((n for n in reversed(left) if n.output in outputs), None)
     return final, tuple(heads)
+
+
+def _ends_stream(flow: Flow, norm: Norm, totals: set[int]) -> bool:
+    """Whether a norm reads a sum of the stream, or a mixture of it."""
+    sources = [flow.root(norm.source), *(source for _, source in mixtures(flow, norm.source))]
+    return any(source in totals for source in sources)
 
 
 def _row_root(flow: Flow, value: int) -> int:

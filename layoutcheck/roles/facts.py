@@ -42,6 +42,7 @@ class Facts:
     carried: str | None
     aliases: bool
     pointwise: bool
+    factors: bool
     reduces: bool
     looks_up: bool
     picks_rows: bool
@@ -58,7 +59,7 @@ class Facts:
 
 
 _NOTHING = Facts(
-    *((), frozenset(), False, False, None, False, False, False, False, False, False, False, False),
+    *((), frozenset(), False, False, None, False, False, False, False, False, False, False, False, False),
     *((), None, False, False, frozenset(), (), None),
 )
 
@@ -83,8 +84,12 @@ def facts_of_instance(instance: OpInstance) -> Facts:
     norm, normed = _norm(rule)
     sums = tuple(rule.part[1:]) if part == "norm" else ()
     carried = None
-    if code in CARRYING:
-        carried = rule.options.get("src", "src") if code == "copy" else None
+    if code == "copy":
+        carried = rule.options.get("src", "src")
+    elif code == "same" or code in ALIASING:
+        # A second tensor gives a shape or a dtype (`view_as`, `type_as`).
+        main = rule.options.get("self", "self")
+        carried = main if main in params and len({name for name in params if name}) > 1 else None
     return Facts(
         params=tuple(params),
         weights=rule.weights,
@@ -93,6 +98,7 @@ def facts_of_instance(instance: OpInstance) -> Facts:
         carried=carried,
         aliases=code in ALIASING,
         pointwise=rule.kind == "elementwise" or code in ("same", "where", "masked_fill"),
+        factors=rule.kind == "factors",
         reduces=code == "reduce",
         looks_up=code == "embedding" or (code in PICKING_ROWS),
         picks_rows=code in PICKING_ROWS,

@@ -63,6 +63,8 @@ class Block:
     `kind` is `attention`, `moe` or `dense`. `entry` are the values that the branch reads: what the norm gives, or the
     stream itself. `core` are the calls of the attention from its scores on, `output` its last; `picks` are calls that
     choose positions (in attention) or experts. `sparse`: the positions that were picked are those which attention reads.
+    `end` is what the block itself gives: the join's branch, or what that spreads over several streams. `around` are the calls
+    that weight and mix the streams of hyper-connections for this block.
     """
 
     kind: str
@@ -71,6 +73,8 @@ class Block:
     entry: tuple[int, ...]
     calls: frozenset[int]
     join: Join
+    end: int
+    around: frozenset[int] = frozenset()
     core: tuple[int, ...] = ()
     picks: tuple[int, ...] = ()
     sparse: bool = False

@@ -2,7 +2,8 @@
 
 A join adds two values of which one, up to views, casts and collectives, is an ancestor of the other, with a product with
 a weight in between. Nothing else in a decoder looks so: rotary embedding, gates and biases have no common root or no
-weight on the way. The search for a branch never goes beyond an earlier join, so a mask that all layers read joins nothing.
+weight on the way. With hyper-connections the stream is several values a token: a join adds a mixture of them to what is
+spread over all of them. The search for a branch never goes beyond an earlier join, so a mask that all layers read joins nothing.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.roles.flow import Flow, sum_of
+from layoutcheck.roles.mixing import mixtures
 from layoutcheck.roles.model import Join
 
 
 @attrs.frozen
 class Branch:
-    """What lies between the stream's value `root` and the branch's end: values that depend on one and lead to the other."""
+    """What lies between the stream's value `root` and the branch's `end`: values that depend on one and lead to the other."""
 
     root: int
     values: frozenset[int]
     join: Join
+    end: int
 
 
 def find_branches(flow: Flow) -> list[Branch]:
@@ -37,6 +40,8 @@ def find_branches(flow: Flow) -> list[Branch]:
             or _branch(flow, k, b, a, total, origin)
             or _parallel(flow, k, a, b, total, origin)
             or _parallel(flow, k, b, a, total, origin)
+            or _mixed(flow, k, a, b, total, origin)
+            or _mixed(flow, k, b, a, total, origin)
         )
         if branch is not None:
             found.append(branch)
@@ -61,7 +66,7 @@ def _branch(
     calls = {flow.maker[v] for v in values}
     if not any(flow.is_weight_product(c) for c in calls):
         return None
-    return Branch(source, frozenset(values), Join(k, stream, end, total))
+    return Branch(source, frozenset(values), Join(k, stream, end, total), end)
 
 
 def _parallel(flow: Flow, k: int, stream: int, end: int, total: int, origin: dict[int, int]) -> Branch | None:
@@ -70,3 +75,25 @@ def _parallel(flow: Flow, k: int, stream: int, end: int, total: int, origin: dic
     if source not in origin:
         return None
     return _branch(flow, k, stream, end, total, origin, origin[source])
+
+
+def _mixed(flow: Flow, k: int, stream: int, end: int, total: int, origin: dict[int, int]) -> Branch | None:
+    """A branch that is added to a mixture of the streams that it leaves."""
+    for read, source in mixtures(flow, stream):
+        if _was_shaped_like(flow, read, total):
+            branch = _branch(flow, k, stream, end, total, origin, source)
+            if branch is not None:
+                return branch
+    return None
+
+
+def _was_shaped_like(flow: Flow, value: int, other: int) -> bool:
+    """Whether a value, or what it is a view of, has the shape of another one."""
+    wanted = flow.layout(other)
+    at: int | None = value
+    while at is not None and wanted is not None:
+        of = flow.layout(at)
+        if of is not None and of.shape == wanted.shape:
+            return True
+        at = flow.carried(at)
+    return False
