@@ -30,6 +30,7 @@ from support.builder import DIALECTS  # noqa: E402
 from support.faults import FAULTS  # noqa: E402
 
 from layoutcheck.json_form import graph_from_json  # noqa: E402
+from layoutcheck.ranks.shown import with_counter_examples  # noqa: E402
 from layoutcheck.ranks.verify import verify  # noqa: E402
 from layoutcheck.rules.rulebook import RuleBook  # noqa: E402
 
@@ -103,6 +104,7 @@ def programs(n: int) -> bool:
 def faults() -> bool:
     """Run faults and twins; True if checker and runs agree but for what is only wasteful."""
     counts: Counter[str] = Counter()
+    shown: Counter[str] = Counter()
     apart = []
     for fault in FAULTS:
         for dialect in DIALECTS:
@@ -116,10 +118,14 @@ def faults() -> bool:
                         for r in ranks
                     ]
                     own = graphs[0 if fault.groups else size.rank]
-                    verdict = verify(analysis_of(own), graphs=None if fault.groups else graphs)
+                    analysis = analysis_of(own)
+                    verdict = verify(analysis, graphs=None if fault.groups else graphs)
                     report = engine.check(own)
                     codes = {engine.code(f) for f in report.findings}
                     flagged = bool(engine.errors(report)) or (broken and bool(codes & fault.codes))
+                    for found in with_counter_examples(analysis, report.findings):
+                        if found.counter_example is not None:
+                            shown[found.counter_example["status"]] += 1
                     said = f"{'broken' if broken else 'repaired'}: {'reported' if flagged else 'clean'}"
                     counts[f"{said}, {'equal' if verdict.equal else 'differs'}"] += 1
                     if flagged == verdict.equal:
@@ -129,6 +135,7 @@ def faults() -> bool:
     print("faults and twins")
     for text, count in sorted(counts.items()):
         print(f"  {count:6} {text}")
+    print(f"  findings LC1xx and LC2xx: {', '.join(f'{n} {text}' for text, n in shown.most_common())}")
     print(f"  checker and runs disagree on {len(apart)}: {', '.join(apart)}")
     return not any("differs" in text and "clean" in text for text in counts)
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.errors import InputError
-from layoutcheck.findings import Report
+from layoutcheck.findings import Finding, Report
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.infer.dataflow import dataflow
@@ -32,6 +32,7 @@ def check(
     trust: dict[str, str] | None = None,
     contract: str | Path | None = None,
     others: Sequence[Graph] = (),
+    counter_examples: bool = False,
 ) -> Report:
     """Type every tensor of an exported graph and say what is wrong.
 
@@ -48,6 +49,7 @@ def check(
         trust: boundaries whose shape-only reading is accepted, `{"moe.shared": "shape-only"}`.
         contract: the name of a shipped contract or a file; what departs from it is reported as LC5xx.
         others: exports of the same program from other ranks.
+        counter_examples: run the graph on ranks, and say of each LC1xx and LC2xx on which inputs it shows (needs torch).
 
     Returns:
         The report; `report.layout_of(name)` gives the layout of a value.
@@ -81,12 +83,25 @@ def check(
     if accepted:
         analysis.trusted = _trusted(analysis, accepted)
     report = attrs.evolve(diagnose(analysis, started), graph_maker=lambda: dataflow(analysis))
+    if counter_examples:
+        report = attrs.evolve(report, findings=_shown(analysis, report, others))
     if agreed is None:
         return report
     from layoutcheck.contracts import check_contract
 
     more = check_contract(analysis, agreed, findings=report.findings)
     return attrs.evolve(report, findings=(*report.findings, *more))
+
+
+def _shown(analysis: Analysis, report: Report, others: Sequence[Graph]) -> tuple[Finding, ...]:
+    """The findings with what running shows of them; on the ranks' own graphs where all of them are given."""
+    try:
+        from layoutcheck.ranks.shown import rank_graphs, with_counter_examples
+    except ImportError:
+        raise InputError(
+            "running on ranks needs torch: install layoutcheck[torch]", "counter-examples"
+        ) from None
+    return with_counter_examples(analysis, report.findings, rank_graphs(analysis, others))
 
 
 def _check_roles(trust: dict[str, str]) -> None:

@@ -109,6 +109,7 @@ class Finding:
     go away with it and are counted under it; ``caused_by`` names the node of another finding that this one
     follows from, where that one is reported on its own. ``operand`` is the operand that is to blame, if one
     is. ``details`` are further lines for a reader, such as a counter-example; ``graph`` is the file.
+    ``counter_example`` is what running the graph on ranks has shown, where that was asked for.
     """
 
     code: str = field()
@@ -125,6 +126,7 @@ class Finding:
     operand: int | None = None
     details: tuple[str, ...] = ()
     graph: str = ""
+    counter_example: dict[str, Any] | None = field(default=None, hash=False)
 
     @severity.default
     def _default_severity(self) -> Severity:
@@ -156,6 +158,7 @@ class Finding:
             "fixes": [fix.to_dict() for fix in self.fixes],
             "caused_by": self.caused_by,
             "consequences": [{"code": code, "node": node} for code, node in self.consequences],
+            **({} if self.counter_example is None else {"counter_example": self.counter_example}),
         }
 
 

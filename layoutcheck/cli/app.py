@@ -42,6 +42,11 @@ def app() -> None:
 )
 @click.option("--output", "-o", metavar="FILE", help="Write the report to a file instead of stdout.")
 @click.option("--contract", metavar="NAME|FILE", help="Also check what each boundary of the decoder holds.")
+@click.option(
+    "--counter-examples",
+    is_flag=True,
+    help="Run the graphs on ranks: on which inputs does each LC1 and LC2 show? (needs torch)",
+)
 @click.option("--select", multiple=True, metavar="CODES", help="Only these codes, or prefixes such as LC1.")
 @click.option("--ignore", multiple=True, metavar="CODES", help="All but these codes or prefixes.")
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")

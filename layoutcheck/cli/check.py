@@ -22,7 +22,7 @@ from layoutcheck.cli.options import (
     wants_color,
 )
 from layoutcheck.errors import InputError
-from layoutcheck.findings import Report
+from layoutcheck.findings import Finding, Report
 
 
 def engine_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -64,6 +64,24 @@ def check_program(path: str, others: Sequence[str], options: dict[str, Any]) -> 
     return evolve(report, graph_path=path, statistics=statistics), graph
 
 
+def _replayable(finding: Finding, path: str, others: Sequence[str], program: dict[str, Any]) -> Finding:
+    """A finding whose counter-example says of which graph it is, and how that was read."""
+    example = finding.counter_example
+    if example is None or example["status"] != "differs":
+        return finding
+    return evolve(finding, counter_example={**example, **program_record(path, others, program)})
+
+
+def program_record(path: str, others: Sequence[str], program: dict[str, Any]) -> dict[str, Any]:
+    """What ``replay`` needs to read a program again: the graph, other ranks' graphs, and options as they were given."""
+    given = {k: list(v) if isinstance(v, tuple) else v for k, v in program.items()}
+    return {
+        "graph": str(Path(path).resolve()),
+        "others": [str(Path(other).resolve()) for other in others],
+        "program": given,
+    }
+
+
 def _write(text: str, output: str | None, color: bool) -> None:
     if output is None:
         click.echo(text, nl=False, color=color)
@@ -85,6 +103,7 @@ def run(
     stats: bool,
     color: str,
     contract: str | None = None,
+    counter_examples: bool = False,
     **program: Any,
 ) -> int:
     """Check the graphs, write the report, and return the exit code.
@@ -95,7 +114,10 @@ def run(
     from layoutcheck.reports import render
     from layoutcheck.reports.wording import summary
 
+    stated = dict(program)
     options = engine_options(program)
+    if counter_examples:
+        options["counter_examples"] = True
     if contract is not None:
         options["contract"] = contract
     wanted, unwanted = code_prefixes(select, "--select"), code_prefixes(ignore, "--ignore")
@@ -107,6 +129,7 @@ def run(
         except InputError as error:
             failed = _fail(str(error) if path in str(error) else f"{path}: {error}")
             continue
+        report = evolve(report, findings=tuple(_replayable(f, path, others, stated) for f in report.findings))
         # The layouts are not needed any more, and those of many graphs would add up.
         reports.append(evolve(report.filtered(wanted, unwanted), layout_lookup=None, graph_maker=None))
     if not reports:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from layoutcheck.cli import EXIT_INPUT
+from layoutcheck.cli.check import program_record
 from layoutcheck.cli.options import existing, program_options
 from layoutcheck.errors import InputError
 
 TOKENS = 5
 
 
-def _analysis(graph: str, options: dict[str, Any]) -> Any:
+def _analysis(graph: str, options: dict[str, Any], others: Sequence[str] = ()) -> Any:
     from layoutcheck.infer.analysis import analyse
 
-    return analyse(graph, **options, others=[])
+    return analyse(graph, **options, others=[_load(other) for other in others])
+
+
+def _load(path: str) -> Any:
+    from layoutcheck.readers import load
+
+    return load(path)
 
 
 def _need_torch() -> None:
@@ -110,12 +118,7 @@ def _verify(
     click.echo(f"differs on {verdict.world} ranks, first at {node}: {verdict.place}{detail} ({counted})")
     if save is not None:
         example = CounterExample(verdict.world, tokens, seed, node, f"{verdict.place}{detail}")
-        record = {
-            **example.to_dict(),
-            "graph": str(Path(graph).resolve()),
-            "ranks": ranks,
-            "program": _plain(stated),
-        }
+        record = {**example.to_dict(), **program_record(graph, (), stated), "ranks": ranks}
         try:
             Path(save).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
@@ -123,33 +126,75 @@ def _verify(
     return 1
 
 
-def _plain(program: dict[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in program.items()}
-
-
 def run_replay(finding: str) -> int:
-    """Run a saved counter-example again; 1 if it still differs, 0 if not."""
+    """Run saved counter-examples again: what verify has saved, a finding, or those of a whole report; 1 if one still
+    differs, 0 if none does.
+    """
     _need_torch()
-    from layoutcheck.ranks.counterexample import CounterExample, replay
-
     path = existing(finding, "replay")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"cannot be read as JSON: {error}", str(path)) from None
+    records = _records(document, str(path))
+    if len(records) == 1:
+        return _replay(records[0][1], str(path))
+    codes = []
+    for name, record in records:
+        click.echo(f"{name}: ", nl=False)
+        codes.append(_replay(record, str(path)))
+    return max(codes)
+
+
+def _records(document: Any, path: str) -> list[tuple[str, Any]]:
+    """The counter-examples in a document, each with the finding's code and node.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not isinstance(document, dict) or not ("graphs" in document or "counter_example" in document):
+        return [("", document)]
+    findings: list[Any] = [document]
+    if "graphs" in document:
+        graphs = document["graphs"]
+        findings = [
+            f
+            for g in (graphs if isinstance(graphs, list) else [])
+            for f in (g.get("findings", []) if isinstance(g, dict) else [])
+        ]
+    out = []
+    for f in findings:
+        example = f.get("counter_example") if isinstance(f, dict) else None
+        if isinstance(example, dict) and example.get("status", "differs") == "differs":
+            out.append((f"{f.get('code', '')} {f.get('node', '')}", example))
+    if not out:
+        raise InputError(
+            "it holds no counter-example; check --counter-examples --format json adds them", path
+        )
+    return out
+
+
+def _replay(record: Any, path: str) -> int:
+    from layoutcheck.ranks.counterexample import CounterExample
+    from layoutcheck.ranks.shown import rank_graphs, replay
+
     example = CounterExample.from_dict(record)
-    graph, program = record.get("graph"), record.get("program", {})
+    graph, program, others = record.get("graph"), record.get("program", {}), record.get("others", [])
     if not isinstance(graph, str) or not isinstance(program, dict):
-        raise InputError("it names no graph", str(path))
-    existing(graph, str(path))
+        raise InputError("it names no graph", path)
+    if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
+        raise InputError("others is not a list of files", path)
+    for name in (graph, *others):
+        existing(name, path)
     defaults: dict[str, Any] = {"tp": None, "rank": None, "world": None, "plan": None}
     lists = ("groups", "tokens", "layouts", "assumptions", "rules", "trust")
     known = {**defaults, **{name: () for name in lists}}
     if set(program) - set(known):
-        raise InputError(f"unknown options {', '.join(sorted(set(program) - set(known)))}", str(path))
+        raise InputError(f"unknown options {', '.join(sorted(set(program) - set(known)))}", path)
     ranks = record.get("ranks")
     options = _stated({**known, **program}, ranks if isinstance(ranks, int) else None)
-    found = replay(_analysis(graph, options), example)
+    analysis = _analysis(graph, options, others)
+    found = replay(analysis, example, rank_graphs(analysis, [_load(other) for other in others]))
     if found is None:
         click.echo("does not differ any more")
         return 0
@@ -191,7 +236,7 @@ def verify_command(**options: Any) -> int:
 @click.command("replay")
 @click.argument("finding", metavar="FINDING.json")
 def replay_command(finding: str) -> int:
-    """Run a counter-example that verify has saved again.
+    """Run counter-examples again: one that verify has saved, or those of a report in JSON or of a finding in it.
 
     Exit code: 1 if it still differs, 0 if not, 2 bad input.
     """

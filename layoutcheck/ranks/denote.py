@@ -318,7 +318,11 @@ def difference(values: Sequence[Tensor], of: Layout, expected: Tensor, ranks: Ra
     if not bool(wrong.any()):
         return "infinite or undefined elements"
     at = wrong.nonzero()[0].tolist()
-    return f"element {at}: {got[tuple(at)].item()}, not {expected[tuple(at)].item()}"
+    return f"element {at}: {_shown(got[tuple(at)].item())}, not {_shown(expected[tuple(at)].item())}"
+
+
+def _shown(x: Any) -> str:
+    return f"{x:.6g}" if isinstance(x, float) else str(x)
 
 
 def summands(whole: Tensor, n: int, generator: torch.Generator) -> list[Tensor]:
@@ -374,11 +378,16 @@ def _root(domain: Domain) -> Domain:
 
 
 def wrong_rows(values: Sequence[Tensor], of: Layout, whole: Tensor, ranks: Ranks) -> str:
-    """The first rank, and its rows, that hold something else than their share of a tensor, as text; empty for
-    pending sums.
+    """The first rank, and its rows, that hold something else than their share of a tensor, as text; of pending sums
+    the rows of the sum.
     """
     if of.partial:
-        return ""
+        try:
+            total = join(values, of, ranks)
+        except Undenoted:
+            return ""
+        rows = _rows_apart(total, whole)
+        return f"the sum over the ranks, rows {rows[0]}..{rows[-1]} of {total.shape[0]}; " if rows else ""
     try:
         wanted = share(whole, of, ranks)
     except Undenoted:
@@ -386,13 +395,17 @@ def wrong_rows(values: Sequence[Tensor], of: Layout, whole: Tensor, ranks: Ranks
     for r, (got, want) in enumerate(zip(values, wanted)):
         if got.shape != want.shape:
             return f"rank {r} holds {tuple(got.shape)}, want {tuple(want.shape)}; "
-        if not close(got, want) and got.dim():
-            away = (
-                ((got.to(torch.float64) - want.to(torch.float64)).abs() > 1e-9).flatten(1)
-                if got.dim() > 1
-                else got != want
-            )
-            rows = (away.any(1) if away.dim() > 1 else away).nonzero().flatten().tolist()
-            if rows:
-                return f"rank {r}, rows {rows[0]}..{rows[-1]} of {got.shape[0]}; "
+        rows = _rows_apart(got, want)
+        if rows:
+            return f"rank {r}, rows {rows[0]}..{rows[-1]} of {got.shape[0]}; "
     return ""
+
+
+def _rows_apart(got: Tensor, want: Tensor) -> list[int]:
+    """Rows in which two tensors differ."""
+    if got.shape != want.shape or not got.dim() or close(got, want):
+        return []
+    away = got != want if got.is_complex() else (got.to(torch.float64) - want.to(torch.float64)).abs() > 1e-9
+    away = away.flatten(1).any(1) if away.dim() > 1 else away
+    found: list[int] = away.nonzero().flatten().tolist()
+    return found

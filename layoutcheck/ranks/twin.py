@@ -29,6 +29,8 @@ from layoutcheck.ranks.denote import (
     join,
     placement,
     relaid,
+    share,
+    summands,
     valid,
     wrong_rows,
 )
@@ -45,6 +47,9 @@ SIZED = frozenset(("view", "flatten", "unflatten"))
 class Twin:
     """Wholes by value number; `taken` counts values that were taken over from the ranks, `first` is the first
     difference.
+
+    `place` says where it is in words, `value` which value it is (an output's are told apart by `slot`), `right` what
+    each rank should hold instead.
     """
 
     wholes: dict[int, Any]
@@ -52,6 +57,9 @@ class Twin:
     compared: int = 0
     first: tuple[str, str] | None = None
     place: str = ""
+    value: int = -1
+    slot: int | None = None
+    right: list[Any] | None = None
 
 
 def _fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -76,8 +84,11 @@ class TwinRunner:
         given: dict[int, Tensor],
         values: Sequence[dict[str, Any]],
         nodes: Sequence[dict[str, Node]],
+        known: frozenset[tuple[int, int]] = frozenset(),
     ) -> None:
         self.analysis, self.ranks, self.values, self.nodes = analysis, ranks, values, nodes
+        self.known = known
+        """Outputs (call, slot) whose difference is known."""
         self.twin = Twin(dict(given), [])
         self.noise = torch.Generator().manual_seed(7)
 
@@ -97,6 +108,8 @@ class TwinRunner:
         """Outputs hold what is declared; undeclared ones may be shares, but no summands."""
         p = self.analysis.program
         for slot, value in enumerate(p.inputs[k]):
+            if (k, slot) in self.known:
+                continue
             of = self.analysis.solution.typing.types[value]
             whole, held = self.twin.wholes.get(value), self.on_ranks(value)
             if not isinstance(of, Layout) or held is None or not isinstance(whole, torch.Tensor):
@@ -105,6 +118,7 @@ class TwinRunner:
                 wanted = self._boundary(p.nodes[k], slot, of)
             except InputError as error:
                 self.twin.first = (p.nodes[k].name, f"{p.name_of(value)}: {error}")
+                self.twin.value, self.twin.slot = value, slot
                 return
             if wanted is None:
                 continue
@@ -113,6 +127,7 @@ class TwinRunner:
             if problem is not None:
                 self.twin.first = (p.nodes[k].name, f"{p.name_of(value)}: {problem}")
                 self.twin.place = wrong_rows(held, wanted, whole, self.ranks)
+                self.twin.value, self.twin.slot = value, slot
                 return
 
     def _boundary(self, node: Node, slot: int, of: Layout) -> Layout | None:
@@ -173,6 +188,7 @@ class TwinRunner:
                 if problem is not None:
                     self.twin.first = (p.name_of(value), problem)
                     self.twin.place = wrong_rows(held, of, whole, self.ranks)
+                    self.twin.value, self.twin.right = value, self._right(whole, of)
                     return
                 self.twin.wholes[value] = self._spoiled(whole, of)
                 continue
@@ -181,6 +197,16 @@ class TwinRunner:
             except Undenoted:
                 self.twin.wholes[value] = None
             self.twin.taken.append(p.name_of(value))
+
+    def _right(self, whole: Tensor, of: Layout) -> list[Any] | None:
+        """What each rank should hold."""
+        n = 1
+        for m in of.partial:
+            n *= self.ranks.sizes[m]
+        try:
+            return share(whole, of, self.ranks, summands(whole, n, self.noise) if of.partial else None)
+        except Undenoted:
+            return None
 
     def _spoiled(self, whole: Tensor, of: Layout) -> Tensor:
         """A whole with noise in its rows of padding, which may hold anything: what reads them shows."""

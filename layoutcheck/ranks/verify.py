@@ -17,7 +17,7 @@ from layoutcheck.ranks.denote import Ranks, Undenoted, close, extents, join, num
 from layoutcheck.ranks.interpreter import Groups, RankError, missing, run
 from layoutcheck.ranks.reference.registry import FLOATS
 from layoutcheck.ranks.specialise import all_ranks
-from layoutcheck.ranks.twin import TwinRunner
+from layoutcheck.ranks.twin import Twin, TwinRunner
 from layoutcheck.symbols import free_symbols
 
 MAX_WORLD = 64
@@ -49,6 +49,7 @@ class Verdict:
     first: tuple[str, str] | None = None
     error: str | None = None
     place: str = ""
+    twin: Twin | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def equal(self) -> bool:
@@ -256,8 +257,15 @@ def compare(
     wholes: Mapping[int, torch.Tensor],
     seed: int,
     backend: Backend | None = None,
+    instead: Sequence[Mapping[str, Any]] | None = None,
+    known: frozenset[tuple[int, int]] = frozenset(),
 ) -> Verdict:
-    """Run programs on given inputs and compare with one device."""
+    """Run programs on given inputs and compare with one device.
+
+    Args:
+        instead: values that take the place of what calls give, as in `interpreter.run`.
+        known: outputs, as call and slot, whose difference is known.
+    """
     names: list[dict[str, Node]] = [{n.name: n for n in g.nodes} for g in programs]
     held: list[dict[str, Any]] = [{} for _ in programs]
 
@@ -271,15 +279,17 @@ def compare(
     try:
         if backend is not None:
             there = backend(programs, shares(analysis, ranks, wholes, seed), groups, ranks.symbols)
-        run(programs, given, groups, symbols=ranks.symbols, watch=keep)
+        run(programs, given, groups, symbols=ranks.symbols, watch=keep, instead=instead)
         if backend is not None:
             apart = _apart(programs, held, there)
             if apart is not None:
                 return Verdict(ranks.world, 0, (), apart)
             held, given = [r.values for r in there], [r.inputs for r in there]
     except RankError as raised:
-        error, where = str(raised), raised.node
-    twin = TwinRunner(analysis, ranks, dict(wholes), held, names).walk()
+        error, where = str(raised.args[0]), raised.node
+        if raised.rank is not None:
+            error = f"rank {raised.rank}: {error}"
+    twin = TwinRunner(analysis, ranks, dict(wholes), held, names, known).walk()
     first = twin.first or ((where, error) if error is not None else None) or _buffers(analysis, ranks, given)
     return Verdict(
         ranks.world,
@@ -288,6 +298,7 @@ def compare(
         first,
         error if twin.first is None else None,
         twin.place,
+        twin,
     )
 
 
