@@ -133,11 +133,16 @@ def test_formulas_give_the_numbers_back(graph: str, capsys: pytest.CaptureFixtur
     by_name = {f["name"]: f for f in formulas}
     assert set(by_name) == {r["name"] for r in rows} | {"total"}
     for row in rows:
-        for what in ("flops", "bytes", "wire"):
-            assert sympy.sympify(by_name[row["name"]][what], names) == pytest.approx(row[what])
+        formula = by_name[row["name"]]
+        for what in ("read", "written", "wire"):
+            assert sympy.sympify(formula[what], names) == pytest.approx(row[what])
+        assert row["read"] + row["written"] == pytest.approx(row["bytes"])
+        flops = {d: float(sympy.sympify(f, names)) for d, f in formula["flops"].items()}
+        assert flops == pytest.approx(row["flops_by_dtype"])
+        assert sum(flops.values()) == pytest.approx(row["flops"])
     latex = data(capsys, graph, "--hardware", "h100", "--formula", "latex")["formulas"]
     assert isinstance(latex, list)
-    assert any(r"\left\lceil{\frac{T}{tp}}\right\rceil" in f["flops"] for f in latex)
+    assert any(r"\left\lceil{\frac{T}{tp}}\right\rceil" in f["read"] for f in latex)
 
 
 def test_a_timeline_ends_with_the_total(

@@ -109,7 +109,10 @@ def test_what_is_printed_is_the_formula() -> None:
     for line in formulas(cost, KEYS["role"]):
         if line.name == "total":
             continue
-        for shown, wanted in zip((line.flops, line.moved, line.wire), parts[line.name]):
+        part = parts[line.name]
+        assert line.flops.keys() == part.flops.keys()
+        pairs = [(line.read, part.read), (line.written, part.written), (line.wire, part.wire)]
+        for shown, wanted in pairs + [(line.flops[d], part.flops[d]) for d in part.flops]:
             read = sympy.sympify(shown, locals={**names, "ceil": sympy.ceiling})
             at = {s: values[names[s.name]] for s in wanted.free_symbols}
             assert read.subs(values) == wanted.subs(at)
@@ -117,11 +120,16 @@ def test_what_is_printed_is_the_formula() -> None:
 
 def test_formulas_are_gathered_by_tokens() -> None:
     lines = {line.name: line for line in formulas(glm(), KEYS["role"])}
-    assert lines["o_proj"].flops == "156*hidden_size*num_attention_heads*v_head_dim*ceil(T/tp)"
-    assert lines["moe.gate"].flops == "150*hidden_size*n_routed_experts*ceil(T/tp)"
-    assert lines["mlp.dense"].flops == "6*T*intermediate_size*(3*hidden_size + 1)/tp"
+    assert lines["o_proj"].flops == {"bfloat16": "156*hidden_size*num_attention_heads*v_head_dim*ceil(T/tp)"}
+    assert lines["moe.gate"].flops == {"float32": "150*hidden_size*n_routed_experts*ceil(T/tp)"}
+    assert lines["mlp.dense"].flops == {
+        "bfloat16": "18*T*hidden_size*intermediate_size/tp",
+        "float32": "6*T*intermediate_size/tp",
+    }
     latex = {line.name: line for line in formulas(glm(), KEYS["role"], "latex")}
-    assert latex["norm.input"].flops == (r"390 \mathrm{hidden\_size} \left\lceil{\frac{T}{tp}}\right\rceil")
+    assert latex["norm.input"].flops == {
+        "float32": r"390 \mathrm{hidden\_size} \left\lceil{\frac{T}{tp}}\right\rceil"
+    }
 
 
 def test_key_heads_that_ranks_share_stay_numbers() -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from layoutcheck.cost.collectives import exposed_us
 from layoutcheck.cost.estimate import Entry, Estimate
@@ -36,7 +36,12 @@ class Timed:
 
 @frozen
 class Row:
-    """A line of a breakdown; flops and bytes are those of all runs on one rank."""
+    """A line of a breakdown; flops and bytes are those of all runs on one rank.
+
+    Attributes:
+        moved: bytes read and written; ``read`` of them are read.
+        by_dtype: flops by the data type that they are done in.
+    """
 
     name: str
     us: float
@@ -44,6 +49,8 @@ class Row:
     moved: float
     wire: float
     calls: int
+    read: float = 0.0
+    by_dtype: Mapping[str, float] = field(factory=dict)
 
 
 @frozen
@@ -100,16 +107,19 @@ KEYS: dict[str, Callable[[Term], str]] = {
 
 
 def _row(name: str, group: Iterable[Timed]) -> Row:
-    us = flops = moved = wire = 0.0
+    us = flops = moved = wire = read = 0.0
+    by_dtype: dict[str, float] = defaultdict(float)
     calls = 0
     for t in group:
         n = t.term.count
         us += t.us
         flops += float(n * t.work.flops)
+        by_dtype[t.work.dtype] += float(n * t.work.flops)
         moved += float(n * t.work.traffic)
+        read += float(n * t.work.read)
         wire += float(n * t.work.wire)
         calls += n
-    return Row(name, us, flops, moved, wire, calls)
+    return Row(name, us, flops, moved, wire, calls, read, {d: f for d, f in by_dtype.items() if f})
 
 
 def time_graph(

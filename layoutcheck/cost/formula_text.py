@@ -7,7 +7,7 @@ figures are multiplied with stands in front of them: ``78*T*(hidden_size*q_lora_
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -18,36 +18,57 @@ FORMS = ("text", "latex")
 
 
 @frozen
+class Parts:
+    """Work as sympy expressions: flops by the data type that they are done in, bytes read and written, wire bytes, of a rank."""
+
+    flops: Mapping[str, Any]
+    read: Any
+    written: Any
+    wire: Any
+
+
+@frozen
 class Formulas:
-    """Formulas of one line of a breakdown: flops, bytes of memory and wire bytes of a rank, and the kernels whose times add up."""
+    """The formulas of one line of a breakdown as texts, and the kernels whose times add up."""
 
     name: str
-    flops: str
-    moved: str
+    flops: Mapping[str, str]
+    read: str
+    written: str
     wire: str
     time: str
 
 
-def work_formulas(cost: GraphCost, key: Callable[[Term], str]) -> dict[str, tuple[Any, Any, Any]]:
-    """Flops, memory traffic and wire bytes as sympy expressions, by line of a breakdown."""
+def work_formulas(cost: GraphCost, key: Callable[[Term], str]) -> dict[str, Parts]:
+    """The work of every line of a breakdown."""
     import sympy
 
-    found: dict[str, list[Any]] = defaultdict(lambda: [sympy.Integer(0)] * 3)
-    known: dict[Any, tuple[Any, Any, Any]] = {}
+    found: dict[str, list[tuple[int, Parts]]] = defaultdict(list)
+    known: dict[Any, Parts] = {}
     for term in cost.terms:
         place = (term.kernel, tuple(term.sizes.items()), tuple(sorted(term.options.items())))
         work = known.get(place)
         if work is None:
             one = term.work(term.formulas())
-            work = known[place] = (
-                sympy.sympify(one.flops),
-                sympy.sympify(one.traffic),
-                sympy.sympify(one.wire),
-            )
-        line = found[key(term)]
-        for i, part in enumerate(work):
-            line[i] = line[i] + term.count * part
-    return {name: (line[0], line[1], line[2]) for name, line in found.items()}
+            read, written, wire = (sympy.sympify(x) for x in (one.read, one.write, one.wire))
+            work = known[place] = Parts({one.dtype: sympy.sympify(one.flops)}, read, written, wire)
+        found[key(term)].append((term.count, work))
+    return {name: _sum(parts) for name, parts in found.items()}
+
+
+def _sum(parts: Sequence[tuple[int, Parts]]) -> Parts:
+    import sympy
+
+    flops: dict[str, Any] = defaultdict(lambda: sympy.Integer(0))
+    for count, part in parts:
+        for dtype, number in part.flops.items():
+            if number != 0:
+                flops[dtype] += count * number
+    read, written, wire = (
+        sympy.Add(*(count * getattr(part, name) for count, part in parts))
+        for name in ("read", "written", "wire")
+    )
+    return Parts(dict(flops), read, written, wire)
 
 
 def formulas(cost: GraphCost, key: Callable[[Term], str], form: str = "text") -> list[Formulas]:
@@ -58,23 +79,20 @@ def formulas(cost: GraphCost, key: Callable[[Term], str], form: str = "text") ->
         key: the line that a term belongs to.
         form: ``text`` or ``latex``.
     """
-    import sympy
-
     work = work_formulas(cost, key)
     terms: dict[str, list[Term]] = defaultdict(list)
     for term in cost.terms:
         terms[key(term)].append(term)
-    zero = (sympy.Integer(0),) * 3
-    total = tuple(sum((w[i] for w in work.values()), zero[i]) for i in range(3))
     figures = frozenset(cost.figures)
     lines = [_line(name, parts, _times(terms[name], form), form, figures) for name, parts in work.items()]
     every = " + ".join(f"time({name})" for name in work) if form == "text" else ""
-    return [*lines, _line("total", total, every, form, figures)]
+    return [*lines, _line("total", _sum([(1, p) for p in work.values()]), every, form, figures)]
 
 
-def _line(name: str, parts: tuple[Any, ...], time: str, form: str, figures: frozenset[str]) -> Formulas:
-    flops, moved, wire = (readable(p, form, figures) for p in parts)
-    return Formulas(name, flops, moved, wire, time)
+def _line(name: str, parts: Parts, time: str, form: str, figures: frozenset[str]) -> Formulas:
+    flops = {dtype: readable(number, form, figures) for dtype, number in parts.flops.items()}
+    read, written, wire = (readable(p, form, figures) for p in (parts.read, parts.written, parts.wire))
+    return Formulas(name, flops, read, written, wire, time)
 
 
 def readable(expression: Any, form: str = "text", figures: frozenset[str] = frozenset()) -> str:

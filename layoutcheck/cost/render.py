@@ -37,13 +37,10 @@ def text(
         out.append(_row(_sum(rest), total.us, width))
     out += [_row(total, total.us, width), ""]
     for line in lines:
-        out += [
-            line.name,
-            f"  flops  {line.flops}",
-            f"  bytes  {line.moved}",
-            f"  wire   {line.wire}",
-            *([f"  time   {line.time}"] if line.time else []),
-        ]
+        out.append(line.name)
+        out += [f"  flops    {dtype}: {flops}" for dtype, flops in line.flops.items()]
+        out += [f"  read     {line.read}", f"  written  {line.written}", f"  wire     {line.wire}"]
+        out += [f"  time     {line.time}"] * bool(line.time)
     if figures:
         out.append("with " + ", ".join(f"{n} = {v}" for n, v in figures.items()))
     if lines:
@@ -136,7 +133,10 @@ def record(
                 "sizes": dict(t.sizes),
                 "formulas": {n: str(s) for n, s in t.term.sizes.items()},
                 "flops": float(t.work.flops),
+                "dtype": t.work.dtype,
                 "bytes": float(t.work.traffic),
+                "read": float(t.work.read),
+                "written": float(t.work.write),
                 "wire": float(t.work.wire),
                 "evidence": t.entry.trust,
                 "held_out": t.entry.held_out,
@@ -147,7 +147,14 @@ def record(
     }
     if lines:
         found["formulas"] = [
-            {"name": f.name, "flops": f.flops, "bytes": f.moved, "wire": f.wire, "time": f.time}
+            {
+                "name": f.name,
+                "flops": dict(f.flops),
+                "read": f.read,
+                "written": f.written,
+                "wire": f.wire,
+                "time": f.time,
+            }
             for f in lines
         ]
     if figures:
@@ -160,7 +167,10 @@ def _plain(row: Row) -> dict[str, Any]:
         "name": row.name,
         "us": row.us,
         "flops": row.flops,
+        "flops_by_dtype": dict(row.by_dtype),
         "bytes": row.moved,
+        "read": row.read,
+        "written": row.moved - row.read,
         "wire": row.wire,
         "calls": row.calls,
     }
