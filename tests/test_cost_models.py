@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,49 @@ def test_formulas_at_one_group_size_hold_at_others(contract: str, tokens: int, t
     there = cost_of("glm-5.1", tp=tp, contract=contract)
     for what in ("flops", "wire"):
         assert totals(here, what, T=tokens, tp=tp, ep=tp) == totals(there, what, T=tokens)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("export", "model", "experts", "step", "missed"),
+    [
+        (
+            "glm5_prefill_repeated.after",
+            "glm-5.1",
+            256,
+            {"contract": "dsa-cp-prefill", "quant": "int8"},
+            "12288*T",
+        ),
+        ("glm5_prefill_repeated.before", "glm-5.1", 256, {"contract": "mc2-decode", "quant": "int8"}, ""),
+        ("dsv3_bf16_prefill_repeated.after", "deepseek-v3", 32, {"contract": "sequence-parallel"}, "14336*T"),
+    ],
+)
+def test_an_export_has_the_very_formulas_of_the_written_model(
+    export: str, model: str, experts: int, step: dict[str, Any], missed: str, shared_graphs: Path
+) -> None:
+    """Every kernel and collective with its sizes as formulas in T, tp, ep and context, the same number of times.
+
+    Where an export indexes global positions in a rank's share of the last norm's rows (LC108), the written model gathers them.
+    """
+    config = load_model(model)
+    assert config.experts is not None
+    config = replace(config, experts=replace(config.experts, count=experts))
+    written = kernels_of(model_cost(config, step_for(config, tp=16, **step)))
+    exported = kernels_of(lift(analysed(load(shared_graphs / f"{export}.json.gz"))))
+    assert exported - written == Counter()
+    assert written - exported == Counter(
+        {("all_gather", (("size", missed), ("ranks", "tp"))): 1} if missed else {}
+    )
+    assert written.total() > 1800
+
+
+def kernels_of(cost: GraphCost) -> Counter[Any]:
+    """How often each kernel runs with which sizes."""
+    found: Counter[Any] = Counter()
+    for term in cost.terms:
+        name = term.options["op"] if term.kernel == "collective" else term.kernel
+        found[(name, tuple((n, str(s)) for n, s in term.sizes.items()))] += term.count
+    return found
 
 
 @pytest.mark.shared

@@ -191,7 +191,7 @@ def _embedding(b: Writer, ids: Value) -> Value:
     found = b.call("aten.embedding.default", table, safe, shape=(b.tokens, width))
     column = b.call("aten.unsqueeze.default", mine, -1, shape=(b.tokens, 1), dtype="bool")
     other = b.call("aten.bitwise_not.default", column, shape=(b.tokens, 1), dtype="bool")
-    nothing = b.call("aten.scalar_tensor.default", 0.0, shape=())
+    nothing = b.constant(0.0)
     kept = b.call("aten.where.self", other, nothing, found, shape=(b.tokens, width))
     return b.spread(kept, local)
 

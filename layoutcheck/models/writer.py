@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layoutcheck.graph import DtypeArg, Graph
+from layoutcheck.graph import DtypeArg, Graph, TensorMeta
 from layoutcheck.models.config import ModelConfig
 from layoutcheck.models.step import Step
 from layoutcheck.testing.builder import Builder, Value
@@ -98,6 +98,15 @@ class Writer(Builder):
             )
         return self.call(
             "tensor_cast.fp8_linear.default", codes, turned, scale, self.scalar(), None, out, shape=shape
+        )
+
+    def constant(self, value: float) -> Value:
+        """A number in the model's own data type."""
+        given = {"dtype": DtypeArg(self.dtype)}
+        return Value(
+            self._append("aten.scalar_tensor.default", (value,), given, TensorMeta((), self.dtype)),
+            (),
+            self.dtype,
         )
 
     def scalar(self) -> Value:
