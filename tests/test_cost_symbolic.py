@@ -6,19 +6,25 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sympy
 
+from layoutcheck.cli import main
 from layoutcheck.cost.evaluate import KEYS
 from layoutcheck.cost.formula_text import formulas, work_formulas
+from layoutcheck.cost.lift import lift
 from layoutcheck.cost.model_cost import model_cost
-from layoutcheck.cost.symbolic import with_figures
+from layoutcheck.cost.symbolic import with_figures, with_figures_of
 from layoutcheck.cost.terms import GraphCost
+from layoutcheck.errors import InputError
+from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.models import ModelConfig, load_model
 from layoutcheck.models.read import shipped_models
 from layoutcheck.models.step import step_for
+from layoutcheck.readers import load
 
 STEPS: dict[str, dict[str, Any]] = {
     "prefill": {"tp": 8, "dp": 2},
@@ -30,6 +36,18 @@ DSA = [
     ("glm-5.2", {"tp": 8, "contract": "dsa-cp-query-local"}),
     ("deepseek-v3.2", {"tp": 4, "dp": 4, "contract": "mc2-decode", "decode": True}),
 ]
+
+
+def analysed(graph: Any) -> Analysis:
+    nothing: dict[str, Any] = {
+        "groups": {},
+        "layouts": {},
+        "trust": {},
+        "rank": None,
+        "world": None,
+        "plan": None,
+    }
+    return analyse(graph, tokens=[], assumptions=[], rules=[], others=[], **nothing)
 
 
 def named(config: ModelConfig, step: dict[str, Any]) -> tuple[GraphCost, GraphCost]:
@@ -130,6 +148,46 @@ def test_formulas_are_gathered_by_tokens() -> None:
     assert latex["norm.input"].flops == {
         "float32": r"390 \mathrm{hidden\_size} \left\lceil{\frac{T}{tp}}\right\rceil"
     }
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "export", ["glm5_prefill_repeated.after", "glm5_prefill_repeated.before", "glm5_decode_dp8tp4_spon.after"]
+)
+def test_an_exports_formulas_take_the_names_of_its_models_figures(export: str, shared_graphs: Path) -> None:
+    own = lift(analysed(load(shared_graphs / f"{export}.json.gz")))
+    found = with_figures_of(own, load_model("glm-5.1"))
+    assert len(found.figures) >= 14
+    for at in ({"T": 4096}, {"T": 1000, "context": 70, "tp": 2, "ep": 4}):
+        assert work(found, found.at(at)) == work(own, own.at(at))
+    for term in found.terms:
+        if term.kernel in ("gemm", "grouped_gemm", "sparse_attention", "indexer_scores"):
+            numbers = [int(n) for s in term.sizes.values() for n in re.findall(r"(?<!\w)\d+", str(s))]
+            assert max(numbers, default=0) <= 2, term
+
+
+@pytest.mark.shared
+def test_another_models_figures_are_no_names_for_a_graph(shared_graphs: Path) -> None:
+    own = lift(analysed(load(shared_graphs / "qwen3_8b_bf16_prefill_expanded4.after.json.gz")))
+    with pytest.raises(InputError, match=r"--figures: the graph's layers are not those of glm-5\.1"):
+        with_figures_of(own, load_model("glm-5.1"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("glm-5.1", "--figures", "glm-5.1", "--formula", "text"),
+            "is for graphs; a model has figures of its own",
+        ),
+        (("glm-5.1", "--figures", "glm-5.1"), "is for graphs; a model has figures of its own"),
+    ],
+)
+def test_figures_are_for_graphs(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", *words, "--tokens", "64", "--hardware", "h100"]) == 2
+    assert capsys.readouterr() == ("", f"error: --figures: {message}\n")
 
 
 def test_key_heads_that_ranks_share_stay_numbers() -> None:

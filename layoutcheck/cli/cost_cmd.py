@@ -50,6 +50,7 @@ import click
     "--by", type=click.Choice(["role", "op", "layer", "kernel", "node"]), default="role", show_default=True
 )
 @click.option("--top", type=click.IntRange(0), default=0, help="Only the longest lines.  [default: all]")
+@click.option("--figures", metavar="MODEL", help="Of a graph: name this model's figures in its formulas.")
 @click.option("--formula", type=click.Choice(["text", "latex"]), help="Also print the formulas.")
 @click.option(
     "--table",

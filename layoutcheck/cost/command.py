@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from layoutcheck.models.config import ModelConfig
     from layoutcheck.models.step import Step
 
+_GRAPH_ONLY = {
+    "groups": "group",
+    "token_axes": "token-axis",
+    "layouts": "layout",
+    "assumptions": "assume",
+}
 _MODEL_ONLY = ("contract", "decode", "sequences", "quant", "mtp", "distribute", "gather")
 
 
@@ -40,6 +46,8 @@ def run(options: Mapping[str, Any]) -> int:
     report = report_of(options)
     lines: list[Any] = []
     figures: Mapping[str, int] = {}
+    if options["figures"] and not options["formula"]:
+        raise InputError("names the figures of formulas: give --formula", where="--figures")
     if options["formula"]:
         from layoutcheck.cost.formula_text import formulas
 
@@ -84,20 +92,25 @@ def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
             if options[name]:
                 raise InputError("is for models; a graph is what it is", where="--" + name)
         return graph_cost(options)
-    for name in ("groups", "token_axes", "layouts", "assumptions"):
+    for name, word in _GRAPH_ONLY.items():
         if options[name]:
-            word = {"groups": "group", "token_axes": "token-axis", "layouts": "layout"}.get(name, "assume")
             raise InputError("is for graphs; for a model give --tp, --dp, --ep", where="--" + word)
+    if options["figures"]:
+        raise InputError("is for graphs; a model has figures of its own", where="--figures")
     return from_figures(options)
 
 
 def _named(options: Mapping[str, Any], cost: GraphCost) -> GraphCost:
-    """The terms with a model's figures as symbols; those of an exported graph as they are."""
-    from layoutcheck.cost.symbolic import with_figures
+    """The terms with figures as symbols: a model's own, of an exported graph those of the model that it came from."""
+    from layoutcheck.cost.symbolic import with_figures, with_figures_of
     from layoutcheck.memory.graph_command import is_graph
 
     if is_graph(options["source"]):
-        return cost
+        if not options["figures"]:
+            return cost
+        from layoutcheck.models import load_model
+
+        return with_figures_of(cost, load_model(options["figures"]))
     config, step = _step_of(options)
     more = {n: options[n] for n in ("rules", "kernels", "indexer_queries")}
     return with_figures(cost, config, step, **more)

@@ -7,16 +7,20 @@ with the model's figures in it stays a number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve
 
-from layoutcheck.cost.model_cost import analysed_step
+from layoutcheck.cost.model_cost import analysed_step, model_cost
 from layoutcheck.cost.terms import GraphCost, Term
+from layoutcheck.errors import InputError
 from layoutcheck.models.config import ModelConfig
 from layoutcheck.models.figures import figures_of
-from layoutcheck.models.step import Step
+from layoutcheck.models.step import QUANT, Step, step_for, styles
 from layoutcheck.symbols import Expr, Size, evaluate, substitute
 
 _AT = ({"T": 4096, "context": 0}, {"T": 8191, "context": 777}, {"T": 17, "context": 12345})
@@ -52,8 +56,71 @@ def with_figures(
         )
         for own, t in zip(cost.terms, named.terms)
     )
+    return _shown(cost, terms, figures.real)
+
+
+def with_figures_of(cost: GraphCost, config: ModelConfig) -> GraphCost:
+    """The terms of an exported graph with a model's figures as symbols.
+
+    A term takes the sizes of one of the written model's terms: of the same role and kernel, with the same sizes. Where several fit
+    that are made of different figures, its numbers stay.
+
+    Args:
+        cost: the exported graph's terms.
+        config: the figures of the model that it was exported from.
+
+    Raises:
+        InputError: no term has this model's hidden size: the graph is another model's.
+    """
+    names: dict[Any, set[tuple[Size, ...]]] = defaultdict(set)
+    real: dict[str, int] = {}
+    for step in _steps(cost, config):
+        own = model_cost(config, step)
+        named = with_figures(own, config, step)
+        real |= named.figures
+        for a, b in zip(own.terms, named.terms):
+            names[_place(a)].add(tuple(b.sizes.values()))
+    terms = []
+    for term in cost.terms:
+        found = names.get(_place(term), set())
+        terms.append(
+            evolve(term, sizes=dict(zip(term.sizes, next(iter(found))))) if len(found) == 1 else term
+        )
+    done = _shown(cost, tuple(terms), real)
+    if "hidden_size" not in done.figures:
+        raise InputError(f"the graph's layers are not those of {config.name}", where="--figures")
+    return done
+
+
+def _steps(cost: GraphCost, config: ModelConfig) -> Iterator[Step]:
+    """The model's steps on the graph's groups, in every form that it may be exported in."""
+    tp, ep = cost.values.get("tp", 1), cost.values.get("ep", 1)
+    coded = [
+        q for q, dtype in QUANT.items() if dtype and any(t.options.get("dtype") == dtype for t in cost.terms)
+    ]
+    for contract, decode in product(styles(), (False, True)):
+        try:
+            yield step_for(
+                config,
+                contract=contract,
+                tp=tp,
+                dp=max(1, ep // tp),
+                ep=ep if config.experts is not None else None,
+                decode=decode,
+                quant=coded[0] if coded else "none",
+            )
+        except InputError:
+            continue
+
+
+def _place(term: Term) -> tuple[object, ...]:
+    kind = term.options["op"] if term.kernel == "collective" else term.kernel
+    return term.role, kind, tuple(term.sizes.items())
+
+
+def _shown(cost: GraphCost, terms: tuple[Term, ...], real: Mapping[str, int]) -> GraphCost:
     used = {n for term in terms for n in term.symbols()}
-    shown = {n: v for n, v in figures.real.items() if n in used}
+    shown = {n: v for n, v in real.items() if n in used}
     return evolve(cost, terms=terms, values={**cost.values, **shown}, figures=shown)
 
 
