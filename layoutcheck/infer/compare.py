@@ -7,10 +7,35 @@ from layoutcheck.infer.call import Call, Issue
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of
 from layoutcheck.symbols import Size, divide_exact
 
+# The strength of an axis with the one token of a batch of one token.
+ONE_TOKEN = 1
+
 
 def is_wild(axis: Axis) -> bool:
     """Whether every factor of the axis is a constant fill's, which fits anything of its extent."""
     return bool(axis) and all(f.domain.kind == "any" for f in axis)
+
+
+def is_one_token(axis: Axis) -> bool:
+    """Whether the axis holds the one token of a batch of one token, all of it.
+
+    Views can't tell it from any other axis of one, so it fits features, too.
+    """
+    return bool(axis) and all(_is_one(f) for f in axis)
+
+
+def _is_one(f: Factor) -> bool:
+    return f.extent == 1 and f.is_whole and not f.domain.is_feature
+
+
+def is_misplaced(of: Layout, at: int, beside: Layout, there: int) -> bool:
+    """Whether the one token on an axis is elsewhere on the operand beside it, which has nothing or features on this axis."""
+    axis, other = of.axes[at], beside.axes[there]
+    return (
+        is_one_token(axis)
+        and is_feature(other)
+        and any(axis[0] in a for i, a in enumerate(beside.axes) if i != there)
+    )
 
 
 def is_feature(axis: Axis) -> bool:
@@ -42,6 +67,8 @@ def strength(axis: Axis) -> int:
     """How much an axis says of its domain: tokens more than features, features more than variables and fills."""
     if not axis:
         return -1
+    if is_one_token(axis):
+        return ONE_TOKEN
     best = 0
     for f in axis:
         kind = f.domain.kind
@@ -80,6 +107,10 @@ def compare_axes(
         if extent_of(a) == extent_of(b):
             return None
         return _differ(call, left, right, contraction)
+    if any(_is_one(f) for f in (*a, *b)):
+        a, b = (tuple(f for f in axis if not _is_one(f)) for axis in (a, b))
+        if is_feature(a + b) and not (a and b):
+            return None
     if is_feature(a) and is_feature(b):
         return _compare_features(call, left, right, contraction)
     if a == b:

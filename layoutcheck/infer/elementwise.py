@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from layoutcheck.infer.call import Call, Result
-from layoutcheck.infer.compare import compare_axes, strength
+from layoutcheck.infer.compare import ONE_TOKEN, compare_axes, is_misplaced, strength
 from layoutcheck.infer.states import Operand, check_diagonal, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, layout
 
@@ -46,6 +46,16 @@ def broadcast_axes(call: Call, operands: Sequence[Operand]) -> tuple[Axis, ...]:
             if s > best_strength:
                 best, best_strength = entry, s
         if best is None:
+            axes.append(())
+            continue
+        if best_strength == ONE_TOKEN and all(
+            any(
+                is_misplaced(of, at, beside, i - (depth - beside.rank))
+                for _, _, beside in operands
+                if i >= depth - beside.rank
+            )
+            for _, of, at in present
+        ):
             axes.append(())
             continue
         before = len(call.issues)

@@ -13,7 +13,7 @@ import attrs
 
 from layoutcheck.domains import Factor, base_of, feature, holds_padding, is_token_like
 from layoutcheck.infer.call import Call, Issue, Result
-from layoutcheck.infer.compare import compare_axes, strength
+from layoutcheck.infer.compare import compare_axes, is_misplaced, strength
 from layoutcheck.infer.elementwise import promote
 from layoutcheck.infer.regroup import Cuts, regroup, split_digit
 from layoutcheck.infer.states import check_diagonal, join_bound, join_partial
@@ -73,6 +73,8 @@ def match(call: Call) -> Matching:
                 found.misfit.append((slot, _pattern_text(pattern)))
                 continue
             todo.append((slot, _without_any(fitted, pattern) if loose else fitted, pattern))
+    if any(of.bound for _, of, _ in todo):
+        todo = _with_head_axes(todo)
     for _, of, pattern in todo:
         for axis, item in _aligned(of, pattern):
             if isinstance(item, LabelAxis) and len(item.labels) == 1:
@@ -98,6 +100,45 @@ def _without_any(of: Layout, pattern: Pattern) -> Layout:
     axes = tuple(() if i in gone else axis for i, axis in enumerate(of.axes))
     left = {m: tuple(b for b in fs if (m, b) not in cuts) for m, fs in of.bound}
     return layout(of.dtype, axes, {m: fs for m, fs in left.items() if fs}, of.partial, of.value)
+
+
+def _with_head_axes(todo: list[tuple[int, Layout, Pattern]]) -> list[tuple[int, Layout, Pattern]]:
+    """Where one operand's axis is one head of a shard, another's shard that begins right behind that axis counts heads, too.
+
+    `[1, d/p]` and `[h/p, d]`, of one head a rank, are the same elements under two views of the whole.
+    """
+    heads: dict[str, set[int]] = {}
+    for _, of, pattern in todo:
+        for axis, item in _aligned(of, pattern):
+            if isinstance(item, LabelAxis) and len(item.labels) == 1 and of.shape[axis] == 1:
+                cuts = {m for m, b in bound_on_axis(of, axis) if b.domain.is_feature}
+                heads.setdefault(item.labels[0].name, set()).update(cuts)
+    out = []
+    for slot, of, pattern in todo:
+        for axis, item in _aligned(of, pattern):
+            if isinstance(item, LabelAxis) and len(item.labels) == 1 and not of.axes[axis]:
+                of = _head_in_front(of, axis, heads.get(item.labels[0].name, set()))
+        out.append((slot, of, pattern))
+    return out
+
+
+def _head_in_front(of: Layout, axis: int, over: set[int]) -> Layout:
+    """The layout with a shard over these mesh axes moved from the front of the next axis to this one, which is of extent one."""
+    behind = next((i for i in range(axis + 1, of.rank) if of.axes[i]), None)
+    if behind is None or not over:
+        return of
+    lead = of.axes[behind][0]
+    if not lead.domain.is_feature or not over & {
+        m for m, b in bound_on_axis(of, behind) if b.domain is lead.domain
+    }:
+        return of
+    cuts: Cuts = {m: list(fs) for m, fs in of.bound}
+    parts = split_digit(lead, lead.extent, cuts)
+    if parts is None:
+        return of
+    axes = list(of.axes)
+    axes[axis], axes[behind] = (parts[0],), (parts[1], *axes[behind][1:])
+    return layout(of.dtype, tuple(axes), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
 
 
 def _operands_of(call: Call, operand: OperandPattern) -> list[tuple[int, Layout]]:
@@ -262,7 +303,11 @@ class Chosen:
 
 def _choose(call: Call, occurrences: list[Occurrence], contraction: bool) -> Chosen:
     """Compare all occurrences of a label; the axis that says most of its domain."""
-    present = [o for o in occurrences if o.of.axes[o.axis]]
+    present = [
+        o
+        for o in occurrences
+        if o.of.axes[o.axis] and not any(is_misplaced(o.of, o.axis, x.of, x.axis) for x in occurrences)
+    ]
     if not present:
         return Chosen(())
     best = max(present, key=lambda o: strength(o.of.axes[o.axis]))

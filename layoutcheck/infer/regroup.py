@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from layoutcheck.domains import Factor, factor, feature, flat, merge, split
 from layoutcheck.layouts import Axis
@@ -45,18 +45,22 @@ def _exact(stride: Size, minor: Size) -> Size:
     return stride if found is None else found
 
 
-def regroup(factors: Sequence[Factor], sizes: Sequence[Size], cuts: Cuts) -> list[Axis] | None:
+def regroup(
+    factors: Sequence[Factor], sizes: Sequence[Size], cuts: Cuts, placed: Mapping[int, Axis] | None = None
+) -> list[Axis] | None:
     """Distribute a stream of factors over axes of these sizes, splitting digits where needed; None if they don't fit.
 
-    `cuts` holds the bound factors per mesh axis and is updated where a sharded feature is split.
+    `cuts` holds the bound factors per mesh axis and is updated where a sharded feature is split; `placed` has what is known
+    to be on axes of extent one.
     """
+    placed = placed or {}
     stream = list(reversed(factors))
     out: list[Axis] = []
     for i, size in enumerate(sizes):
-        axis: list[Factor] = []
+        axis: list[Factor] = list(placed.get(i, ()))
         if size == 1:
             following_unit = i + 1 < len(sizes) and sizes[i + 1] == 1
-            if stream and not following_unit:
+            if stream and not following_unit and not axis:
                 head = stream[-1]
                 if head.extent == 1:
                     axis.append(stream.pop())

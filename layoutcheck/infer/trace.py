@@ -8,7 +8,7 @@ import attrs
 
 from layoutcheck.domains import Factor
 from layoutcheck.infer.call import Call
-from layoutcheck.infer.compare import cut_signature
+from layoutcheck.infer.compare import cut_signature, is_one_token, is_wild
 from layoutcheck.infer.factor_rule import Matching, match
 from layoutcheck.infer.run import Runner, Typing, make_call, transform_of
 from layoutcheck.infer.states import is_zero
@@ -79,7 +79,7 @@ class Tracer:
         signature = cut_signature(of, axis)
         if signature:
             return any(i == inner and m in mesh_axes for i, m in signature)
-        factors: tuple[Factor, ...] = of.axes[axis]
+        factors: tuple[Factor, ...] = () if is_one_token(of.axes[axis]) else of.axes[axis]
         if any(not f.domain.is_feature and f.domain.kind != "variable" for f in factors):
             return False
         p = self.runner.program
@@ -130,7 +130,7 @@ class Tracer:
         any_cut = False
         for _, slot, of in self._call(k).tensors():
             at = axis - (out.rank - of.rank)
-            if at < 0 or of.axes[at]:
+            if at < 0 or (of.axes[at] and not is_one_token(of.axes[at])):
                 continue
             mine: list[Cut] = []
             value = p.inputs[k][slot]
@@ -335,8 +335,9 @@ def _occurrences(
 ) -> list[Source] | None:
     out = []
     for o in occurrences:
-        if o.slot in broadcast and not o.of.axes[o.axis]:
-            # a mask of one head goes with any share of the heads
+        axis = o.of.axes[o.axis]
+        if (o.slot in broadcast and not axis) or is_wild(axis):
+            # a mask of one head, and one head that was expanded to many, go with any share of the heads
             continue
         out.append((o.slot, o.source, inner * o.inner))
     return out or None

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.infer.call import Call, Hole, Result
+from layoutcheck.infer.compare import is_wild
 from layoutcheck.infer.factor_rule import apply_factors
 from layoutcheck.layouts import Layout, layout
 from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Unit
@@ -101,13 +102,9 @@ def matmul_terms(call: Call) -> tuple[list[Any], Terms, list[str]] | None:
     depth = max(batch_a, batch_b)
     names_batch = [f"b{i}" for i in range(depth)]
 
-    def lead(of: Layout, n: int) -> list[str]:
-        mine = names_batch[depth - n :]
-        return ["1" if not of.axes[i] else label for i, label in enumerate(mine)]
-
-    terms = [lead(a, batch_a) + left, lead(b, batch_b) + right]
-    present = {x for t in terms for x in t}
-    out = [x if x in present else "1" for x in names_batch]
+    # an axis of extent one is broadcast, or holds one head of many: its label says which axis of the result it is
+    terms = [names_batch[depth - batch_a :] + left, names_batch[depth - batch_b :] + right]
+    out = [*names_batch]
     out += ["m"] if a.rank > 1 else []
     out += ["n"] if b.rank > 1 else []
     return holes, terms, out
@@ -143,8 +140,14 @@ def back_by(terms: Any) -> Any:
         label = out[axis]
         sources = []
         for hole, term in zip(holes, labels, strict=True):
-            if isinstance(hole, Hole) and label in term:
-                sources.append((hole.slot, term.index(label), inner))
+            if not isinstance(hole, Hole) or label not in term:
+                continue
+            at = term.index(label)
+            of = call.slots[hole.slot].axes[at]
+            if outs[output].axes[axis] and (not of or is_wild(of)):
+                # one head that is broadcast or was expanded goes with any share of the heads
+                continue
+            sources.append((hole.slot, at, inner))
         return sources or None
 
     return back

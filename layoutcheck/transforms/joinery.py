@@ -6,7 +6,7 @@ from typing import Any
 
 from layoutcheck.domains import Factor, concatenated, factor, feature, padded, pick, unpicked
 from layoutcheck.infer.call import Call, Result, dim_of
-from layoutcheck.infer.compare import compare_axes, strength
+from layoutcheck.infer.compare import compare_axes, is_misplaced, strength
 from layoutcheck.infer.elementwise import promote
 from layoutcheck.infer.states import join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
@@ -137,16 +137,24 @@ def join(call: Call, parts: list[tuple[str, int, Layout]], dim: int) -> Layout:
                 continue
         best = max(range(len(parts)), key=lambda k: strength(column[k]))
         for k in range(len(parts)):
-            if k != best and column[k] != column[best]:
+            if k != best and column[k] != column[best] and not _one_head(column[k], column[best]):
                 compare_axes(call, (parts[best][1], parts[best][2], i), (parts[k][1], parts[k][2], i))
         if len(call.issues) > before:
             best, bound = 0, dict(parts[0][2].bound_map)
+        if any(is_misplaced(parts[best][2], i, of, i) for _, _, of in parts):
+            axes.append(())
+            continue
         axes.append(column[best])
     if front is not None:
         axes[dim] = front + along[0]
         return layout(dtype, tuple(axes), bound, partial)
     axes[dim], bound = _along(call, parts, dim, bound)
     return layout(dtype, tuple(axes), bound, partial)
+
+
+def _one_head(axis: Axis, beside: Axis) -> bool:
+    """Whether an axis of one goes with a rank's own head: it is the one head that all share, as good as expanded."""
+    return not axis and extent_of(beside) == 1 and all(f.domain.is_feature for f in beside)
 
 
 def _along(

@@ -10,6 +10,7 @@ from layoutcheck.infer.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size, divide_exact
 from layoutcheck.transforms.registry import register
+from layoutcheck.transforms.units import place_units, units_behind
 
 Sources = list[tuple[int, int, Size]]
 
@@ -110,10 +111,10 @@ def _written_for_another(call: Call, of: Layout, sizes: list[Size]) -> tuple[int
 
 def view_to(call: Call, of: Layout, slot: int, wanted: list[Size]) -> Layout:
     """The layout of a view to these sizes (one may be -1), with an issue where literals do not fit."""
-    stream = _flat_stream(of)
     resolved = _resolve(of, wanted)
+    stream, placed = place_units(of, resolved)
     cuts: Cuts = {m: list(fs) for m, fs in of.bound}
-    pieces = regroup(stream, resolved, cuts) if -1 not in resolved else None
+    pieces = regroup(stream, resolved, cuts, placed) if -1 not in resolved else None
     if pieces is not None and not _tears_features(of, pieces):
         return layout(of.dtype, tuple(pieces), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
     stale = _written_for_another(call, of, wanted)
@@ -121,7 +122,7 @@ def view_to(call: Call, of: Layout, slot: int, wanted: list[Size]) -> Layout:
         position, literal, actual = stale
         fixed = _resolve(of, [actual if i == position else s for i, s in enumerate(wanted)])
         cuts = {m: list(fs) for m, fs in of.bound}
-        mended = regroup(stream, fixed, cuts) if -1 not in fixed else None
+        mended = regroup(_flat_stream(of), fixed, cuts) if -1 not in fixed else None
         if mended is not None:
             call.issue(
                 "LC101",
@@ -197,11 +198,9 @@ def _back_view(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
     below: list[Size] = [1] * (of.rank + 1)
     for i in reversed(range(of.rank)):
         below[i] = below[i + 1] * of.shape[i]
-    for i in reversed(range(of.rank)):
-        # A unit axis right at the cut is the heads' where tokens stand to its left (see regroup).
-        at_cut = of.shape[i] == 1 and below[i + 1] == right
-        if at_cut and (out.shape[axis] == 1 or any(of.axes[:i])):
-            return [(slot, i, 1)]
+    units = units_behind(of, out.shape, axis, right)
+    if units:
+        return [(slot, i, 1) for i in units]
     for i in reversed(range(of.rank)):
         at = divide_exact(right, below[i + 1])
         if at is not None and divide_exact(below[i], right) is not None and of.shape[i] != 1:
@@ -416,7 +415,7 @@ def repeat_interleave(call: Call) -> Result:
     if own and any(f.domain.is_feature for f in own) and bound_on_axis(of, dim):
         # heads repeated for grouped queries stay in their shard
         axes[dim] = (*own, feature(n).whole)
-    elif own and len(own) == 1 and not own[0].domain.is_feature:
+    elif len(own) == 1 and not own[0].domain.is_feature and own[0].extent != 1:
         axes[dim] = (repeated(own[0], n, True).whole,)
     else:
         axes[dim] = _repeated(own, n, True)
