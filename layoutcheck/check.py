@@ -16,6 +16,7 @@ from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.infer.dataflow import dataflow
 from layoutcheck.infer.diagnose import diagnose
+from layoutcheck.symbols import parse_assumption
 
 
 def check(
@@ -60,7 +61,7 @@ def check(
     started = time.process_time()
     accepted = dict(trust or {})
     if accepted:
-        _check_roles(accepted)
+        check_roles(accepted)
     agreed = None
     if contract is not None:
         from layoutcheck.contracts import load_contract
@@ -104,7 +105,36 @@ def _shown(analysis: Analysis, report: Report, others: Sequence[Graph]) -> tuple
     return with_counter_examples(analysis, report.findings, rank_graphs(analysis, others))
 
 
-def _check_roles(trust: dict[str, str]) -> None:
+def check_options(
+    *,
+    contract: str | Path | None = None,
+    rules: Sequence[str | Path] = (),
+    plan: str | Path | None = None,
+    trust: dict[str, str] | None = None,
+    assumptions: Sequence[str] = (),
+) -> None:
+    """Read what the options name, without a graph: whatever is wrong with them is wrong for every graph.
+
+    Raises:
+        InputError: a contract, a rule, a plan or an assumption is malformed, or a role does not exist.
+    """
+    from layoutcheck.contracts import load_contract
+    from layoutcheck.infer.weight_plan import read_plan
+    from layoutcheck.rules.rulebook import RuleBook
+
+    if contract is not None:
+        load_contract(contract)
+    if rules:
+        RuleBook.load([Path(folder) for folder in rules], builtin=False)
+    if plan is not None:
+        read_plan(plan)
+    if trust:
+        check_roles(trust)
+    for text in assumptions:
+        parse_assumption(text)
+
+
+def check_roles(trust: dict[str, str]) -> None:
     """Raise InputError for a role that there is none of."""
     from layoutcheck.roles import ROLES
 

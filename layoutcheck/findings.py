@@ -128,6 +128,17 @@ class Finding:
     graph: str = ""
     counter_example: dict[str, Any] | None = field(default=None, hash=False)
 
+    def __repr__(self) -> str:
+        """The code, the place and the beginning of the message; `str` gives all of it."""
+        text = self.message if len(self.message) <= 60 else f"{self.message[:57]}..."
+        return f"<Finding {self.code} {self.name} at {self.node}: {text!r}>"
+
+    def __str__(self) -> str:
+        """The finding as the text report prints it."""
+        from layoutcheck.reports.text import finding_text  # a rendering: loaded where one is asked for
+
+        return finding_text(self)
+
     @severity.default
     def _default_severity(self) -> Severity:
         # An unknown code gets past here, for the validator to complain about.
@@ -160,6 +171,18 @@ class Finding:
             "consequences": [{"code": code, "node": node} for code, node in self.consequences],
             **({} if self.counter_example is None else {"counter_example": self.counter_example}),
         }
+
+
+@frozen
+class Unchecked:
+    """A graph that was asked for and could not be checked: its path, and why in one sentence."""
+
+    graph: str
+    error: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"graph": self.graph, "error": self.error}
 
 
 @frozen
@@ -203,7 +226,8 @@ class Report:
 
     ``layout_lookup`` maps a value's name to its layout, and ``layout_writer`` a layout to its text with the
     graph's own names of groups; the inference attaches both. ``inferred`` are the layouts that were concluded
-    rather than derived (weights, inputs), as ``(name, text)`` pairs.
+    rather than derived (weights, inputs), as ``(name, text)`` pairs. ``unused`` are the plan's patterns that fit no
+    weight, each with the names that look like it.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -213,6 +237,21 @@ class Report:
     layout_lookup: Callable[[str], Any] | None = field(default=None, eq=False, repr=False)
     layout_writer: Callable[[Any], str] = field(default=_write, eq=False, repr=False)
     graph_maker: Callable[[], Any] | None = field(default=None, eq=False, repr=False)
+    unused: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __repr__(self) -> str:
+        """What was checked and how much was found; `str` gives the text report."""
+        counts = ", ".join(
+            f"{len(found)} {kind}"
+            for kind, found in (("errors", self.errors), ("warnings", self.warnings), ("notes", self.notes))
+        )
+        return f"<Report {self.graph_path or 'of a graph'}: {counts}; {self.statistics.nodes} nodes>"
+
+    def __str__(self) -> str:
+        """The report as `layoutcheck check` prints it."""
+        from layoutcheck.reports.text import render  # a rendering: loaded where one is asked for
+
+        return render([self]).rstrip("\n")
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -104,6 +104,15 @@ class Node:
     module: str | None = None
     module_type: str | None = None
 
+    def __repr__(self) -> str:
+        reads = ", ".join(dict.fromkeys(self.refs()))
+        text = (
+            f"<Node {self.name} = {self.target}({reads})"
+            if self.op == "call_function"
+            else f"<Node {self.name}, {self.op}"
+        )
+        return f"{text[:150]}>"
+
     def refs(self) -> Iterator[str]:
         """Names of the nodes whose values this one reads, in order, repeated where read twice."""
         for arg in self.args:
@@ -139,6 +148,12 @@ class Graph:
     subgraphs: dict[str, Graph] = attrs.field(factory=dict)
     path: str | None = attrs.field(default=None, eq=False)
     _index: dict[str, Node] | None = attrs.field(default=None, init=False, eq=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Where the graph is from and its size; the nodes are in `nodes`."""
+        inputs = sum(node.op == "placeholder" for node in self.nodes)
+        rank = "" if self.rank is None else f", rank {self.rank}"
+        return f"<Graph {self.path or self.source or 'in memory'}: {len(self.nodes)} nodes, {inputs} inputs{rank}>"
 
     def node(self, name: str) -> Node:
         """The node of this name. Raises KeyError."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from layoutcheck.documents import kind_of
 from layoutcheck.errors import InputError
 from layoutcheck.graph import (
     INPUT_KINDS,
@@ -68,8 +69,12 @@ class _Reader:
             raise InputError("subgraphs nested too deeply", at)
         document = _dict(value, at or "the file")
         if not depth and document.get("format") != FORMAT:
-            found = document.get("format")
-            raise InputError(f"the format is {str(found)[:40]!r}, not {FORMAT!r}", "format")
+            found = kind_of(document)
+            raise InputError(
+                f"this is {found}, not a {FORMAT} file"
+                if found is not None
+                else f"this is not a {FORMAT} file: the format is {str(document.get('format'))[:40]!r}"
+            )
         rank = document.get("rank")
         if rank is not None and (type(rank) is not int or not 0 <= rank < 1 << 31):
             raise InputError("the rank is no number of a rank", f"{at}rank")

@@ -10,11 +10,11 @@ What it denotes, over a mesh axis of p ranks with values x_0 .. x_{p-1}: nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from layoutcheck.domains import Domain, Factor, anything, describe, factor, feature, is_token_like, merge
-from layoutcheck.symbols import Size
+from layoutcheck.symbols import Size, free_symbols
 
 Axis = tuple[Factor, ...]
 Bound = tuple[tuple[int, tuple[Factor, ...]], ...]
@@ -285,3 +285,13 @@ def state_of(of: Layout, mesh_axis: int) -> str:
     if not factors:
         return "Full"
     return "Local" if is_token_like(factors[0].domain) else "Sharded"
+
+
+def symbols_of(types: Iterable[Any]) -> frozenset[str]:
+    """The symbols in the shapes of typed values."""
+    names: set[str] = set()
+    for of in types:
+        if isinstance(of, Layout):
+            for size in of.shape:
+                names |= free_symbols(size)
+    return frozenset(names)

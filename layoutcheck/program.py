@@ -54,6 +54,9 @@ class Program:
     node_call: dict[str, int]
     aliases: dict[int, int]
 
+    def __repr__(self) -> str:
+        return f"<Program of {self.graph!r}: {len(self.kind)} calls, {self.n_values} values>"
+
     @property
     def n_values(self) -> int:
         """Number of values."""

@@ -94,11 +94,11 @@ def test_exit_codes(graph: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_options_reach_the_checker(graph: str, engine: Engine, tmp_path: Path) -> None:
-    (tmp_path / "plan.toml").write_text("")
+    (tmp_path / "plan.json").write_text('{"weights": {}}')
     assert main([
         "check", graph, "--tp", "4", "--group", "ep=E", "--group", "dp = 2", "--rank", "3", "--world", "8",
         "--tokens", "input_ids:1", "--tokens", "a:b:-1", "--layout", "w=bf16[h/4@tp, k]",
-        "--assume", "T % 4 == 0", "--rules", str(tmp_path), "--plan", str(tmp_path / "plan.toml"),
+        "--assume", "T % 4 == 0", "--rules", str(tmp_path), "--plan", str(tmp_path / "plan.json"),
         "--trust", "moe.shared=shape-only",
     ]) == 1  # fmt: skip
     (call,) = engine.calls
@@ -111,7 +111,7 @@ def test_options_reach_the_checker(graph: str, engine: Engine, tmp_path: Path) -
         "layouts": {"w": "bf16[h/4@tp, k]"},
         "assumptions": ["T % 4 == 0"],
         "rules": [tmp_path],
-        "plan": tmp_path / "plan.toml",
+        "plan": tmp_path / "plan.json",
         "trust": {"moe.shared": "shape-only"},
         "others": [],
     }
@@ -179,6 +179,77 @@ def test_a_bad_file_does_not_hide_the_others(
     assert main(["check", str(tmp_path / "none.json"), graph]) == 2
     out, err = capsys.readouterr()
     assert "LC203" in out and "none.json" in err
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+def test_every_form_says_that_a_graph_is_missing(
+    graph: str, form: str, tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = str(tmp_path / "none.json")
+    reason = f"{none}: there is no such file"
+    assert main(["check", none, graph, "--format", form]) == 2
+    out, err = capsys.readouterr()
+    assert err == f"error: {reason}\n"
+    if form == "text":
+        assert out.endswith("Found 1 error, 1 warning. 3 nodes checked. 1 graph could not be checked.\n")
+    elif form == "json":
+        document = json.loads(out)
+        assert document["unchecked"] == [{"graph": none, "error": reason}]
+        assert [entry["graph"] for entry in document["graphs"]] == [graph]
+    elif form == "sarif":
+        (invocation,) = json.loads(out)["runs"][0]["invocations"]
+        (notification,) = invocation["toolExecutionNotifications"]
+        assert invocation["executionSuccessful"] is False
+        assert notification["message"] == {"text": reason} and notification["level"] == "error"
+    else:
+        assert f"title=not checked::{reason}\n" in out
+    target = tmp_path / "report"
+    assert main(["check", none, graph, "--format", form, "-o", str(target)]) == 2
+    assert "1 graph could not be checked" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_a_document_of_unreadable_graphs_alone_is_valid(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(tmp_path / "a.pt2"), str(tmp_path / "b.pt2"), "--format", form]) == 2
+    document = json.loads(capsys.readouterr().out)
+    if form == "json":
+        assert (document["graphs"], len(document["unchecked"])) == ([], 2)
+    else:
+        (run,) = document["runs"]
+        assert run["results"] == [] and len(run["invocations"][0]["toolExecutionNotifications"]) == 2
+
+
+def test_a_complete_document_lacks_nothing(
+    graph: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", graph, "--format", "json"])
+    assert "unchecked" not in json.loads(capsys.readouterr().out)
+    main(["check", graph, "--format", "sarif"])
+    assert json.loads(capsys.readouterr().out)["runs"][0]["invocations"] == [{"executionSuccessful": True}]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--contract", "{}/no.json"], "{}/no.json: there is no such file"),
+        (["--plan", "{}/bad.json"], "{}/bad.json: this holds no JSON object, so it is not a plan"),
+        (["--rules", "{}"], "{}/bad.rules:1"),
+        (["--trust", "moe.sharde=shape-only"], "there is no role 'moe.sharde'; did you mean moe.shared?"),
+        (["--assume", "T %% 4"], "the assumption 'T %% 4' compares nothing"),
+    ],
+)
+def test_what_is_wrong_with_options_is_said_once(
+    graph: str, options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.json").write_text("[]")
+    (tmp_path / "bad.rules").write_text("no rule (\n")
+    words = [word.replace("{}", str(tmp_path)) for word in options]
+    assert main(["check", graph, graph, graph, *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("error: ")
+    assert said.replace("{}", str(tmp_path)) in err
 
 
 def test_together_gives_the_other_ranks_graphs(graph: str, engine: Engine) -> None:
@@ -305,6 +376,9 @@ def test_explain() -> None:
     assert page.returncode == 0 and page.stdout.startswith("# LC203 mixed-tokens\n")
     unknown = run("explain", "LC230")
     assert unknown.returncode == 2 and "did you mean LC203" in unknown.stderr
+    both = run("explain", "LC204", "mixed-tokens", "lc204")
+    assert both.stdout == run("explain", "LC204").stdout + "\n" + page.stdout
+    assert run("explain", "LC203", "LC230").stdout == ""
     table = run("explain").stdout.splitlines()
     assert len(table) == len(layoutcheck.CODES) and table[0].startswith("LC101 layout-mismatch")
 
@@ -312,6 +386,13 @@ def test_explain() -> None:
 def test_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "list", "aten.mm"]) == 0
     assert "aten.mm" in capsys.readouterr().out
+    assert main(["rules", "list", "torch.ops.aten.mm"]) == 0
+    assert capsys.readouterr().out.startswith("aten.mm")
+    assert main(["rules", "list", "atne.mm"]) == 2
+    err = capsys.readouterr().err
+    assert err == "error: rules list: no op that has a rule begins with 'atne.mm'; did you mean aten.mm?\n"
+    assert main(["rules", "list", "zzz"]) == 2
+    assert "they begin with _c10d_functional, " in capsys.readouterr().err
     assert main(["rules", "show", "torch.ops.aten.mm.default"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("# ") and "aten.mm(self, mat2)" in shown and "->" in shown

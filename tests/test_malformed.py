@@ -93,7 +93,7 @@ def test_paths_that_hold_no_graph(tmp_path: Path) -> None:
         assert caught.value.where is not None and str(path)[:40] in caught.value.where
 
     refuse(tmp_path / "missing.json", "no such file")
-    refuse(tmp_path, "directory")
+    refuse(tmp_path, "folder")
     (tmp_path / "empty.json").touch()
     refuse(tmp_path / "empty.json", "empty")
     (tmp_path / "text.json").write_text("hello")
@@ -101,7 +101,9 @@ def test_paths_that_hold_no_graph(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     refuse(tmp_path / "list.json", "neither")
     (tmp_path / "other.json").write_text('{"a": 1}')
-    refuse(tmp_path / "other.json", "the format is")
+    refuse(tmp_path / "other.json", "this is not a layoutcheck-graph/1 file: the format is 'None'")
+    (tmp_path / "later.json").write_text('{"format": "layoutcheck-graph/9"}')
+    refuse(tmp_path / "later.json", "this is a layoutcheck-graph/9 file, not a layoutcheck-graph/1 file")
     refuse(tmp_path / ("x" * 5000), "cannot be read|no such file")
     refuse("a\0b", "no path")
     os.mkfifo(tmp_path / "pipe")
@@ -150,7 +152,6 @@ def test_archives_without_one_graph(tmp_path: Path) -> None:
         (("rank",), -1, "rank", "rank"),
         (("guards", 0), 1, "guards[0]", "a text"),
         (("subgraphs", "body", "nodes", 0, "op"), 1, "subgraphs['body'].nodes[0].op", "none of"),
-        (("format",), "layoutcheck-graph/9", "format", "not 'layoutcheck-graph/1'"),
     ],
 )
 def test_messages_name_the_place(

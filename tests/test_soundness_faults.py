@@ -20,7 +20,7 @@ from support.programs import PROGRAMS, build  # noqa: E402
 from layoutcheck.graph import Graph  # noqa: E402
 from layoutcheck.json_form import graph_from_json  # noqa: E402
 from layoutcheck.ranks.specialise import all_ranks  # noqa: E402
-from layoutcheck.ranks.verify import ranks_of, symbols_of, verify  # noqa: E402
+from layoutcheck.ranks.verify import ranks_of, values_of, verify  # noqa: E402
 
 torch.set_num_threads(1)
 SAME_NUMBERS = {
@@ -85,7 +85,7 @@ def test_clean_program_agrees(name: str, dialect: str, size: Size) -> None:
 def test_graphs_of_all_ranks_from_one(name: str, dialect: str, size: Size) -> None:
     """The graphs that are made for the other ranks are those that these ranks would have exported."""
     analysis = analysis_of(graph_from_json(build(name, dialect, size)))
-    ranks = ranks_of(analysis, symbols_of(analysis, size.T))
+    ranks = ranks_of(analysis, values_of(analysis, size.T))
     for r, made in enumerate(all_ranks(analysis, ranks)):
         theirs = graph_from_json(build(name, dialect, replace(size, rank=r)))
         assert [(n.target, n.args) for n in made.nodes] == [(n.target, n.args) for n in theirs.nodes]

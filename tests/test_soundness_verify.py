@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,6 +16,7 @@ from ranks.analysing import analysis_of  # noqa: E402
 from support.faults import FAULTS, Fault, Size  # noqa: E402
 from support.programs import build  # noqa: E402
 
+import layoutcheck  # noqa: E402
 from layoutcheck.cli import main  # noqa: E402
 from layoutcheck.domains import factor, feature, padded, token  # noqa: E402
 from layoutcheck.errors import InputError  # noqa: E402
@@ -204,3 +206,29 @@ def test_verify_refuses_what_it_cannot_run(tmp_path: Path, capsys: pytest.Captur
     assert "no reference implementation of tensor_cast.minimax_indexer" in capsys.readouterr().err
     (tmp_path / "bad.json").write_text("{]")
     assert main(["replay", str(tmp_path / "bad.json")]) == 2
+
+
+def test_tokens_outside_of_the_exports_range_are_refused(
+    repo_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(repo_root / "examples" / "exports" / "shared_expert_right.pt2")
+    assert main(["verify", path, "--extent", "1"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "error: --extent: the export says that T is at least 5, not 1\n")
+    assert main(["verify", path, "--extent", "5"]) == 0
+
+
+def test_what_one_device_cannot_run_is_no_difference(
+    repo_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a range in the graph: four keys cannot be picked of one token, on ranks or not."""
+    graph = layoutcheck.load(repo_root / "examples" / "exports" / "shared_expert_right.pt2")
+    path = tmp_path / "open.json"
+    layoutcheck.save(attrs.evolve(graph, ranges={}), path)
+    assert main(["verify", str(path), "--extent", "1"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith(
+        "error: --extent: 1 tokens do not run on one device either, first at topk: rank 0: "
+    )
+    assert main(["verify", str(path), "--extent", "5"]) == 0

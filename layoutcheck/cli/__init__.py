@@ -78,7 +78,16 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _fail(message: str) -> int:
     """Print one line on stderr and return the exit code for bad input."""
+    _say("error", message)
+    return EXIT_INPUT
+
+
+def warn(message: str) -> None:
+    """Print one line on stderr about something that is odd and does not stop the command."""
+    _say("warning", message)
+
+
+def _say(kind: str, message: str) -> None:
     from layoutcheck.reports.wording import printable
 
-    print("error: " + printable(" ".join(message.split())), file=sys.stderr)
-    return EXIT_INPUT
+    print(f"{kind}: " + printable(" ".join(message.split())), file=sys.stderr)

@@ -80,12 +80,12 @@ def show(**options: Any) -> int:
 
 
 @app.command()
-@click.argument("code", required=False)
-def explain(code: str | None) -> int:
-    """Explain a finding code (LC203) or name (mixed-tokens); without one, list them all."""
-    from layoutcheck.cli.pages import explain_code
+@click.argument("codes", nargs=-1, metavar="[CODE]...")
+def explain(codes: tuple[str, ...]) -> int:
+    """Explain finding codes (LC203) or names (mixed-tokens); without one, list them all."""
+    from layoutcheck.cli.pages import explain_codes
 
-    return explain_code(code)
+    return explain_codes(codes)
 
 
 @app.group()

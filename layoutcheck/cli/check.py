@@ -11,7 +11,7 @@ from typing import Any
 import click
 from attrs import evolve
 
-from layoutcheck.cli import EXIT_INPUT, _fail
+from layoutcheck.cli import EXIT_INPUT, _fail, warn
 from layoutcheck.cli.options import (
     code_prefixes,
     existing,
@@ -22,7 +22,7 @@ from layoutcheck.cli.options import (
     wants_color,
 )
 from layoutcheck.errors import InputError
-from layoutcheck.findings import Finding, Report
+from layoutcheck.findings import Finding, Report, Unchecked
 
 
 def engine_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -109,10 +109,12 @@ def run(
     """Check the graphs, write the report, and return the exit code.
 
     Of several graphs that are not ranks of one program, one that cannot be read does not keep the others
-    from being checked; the exit code is 2 all the same.
+    from being checked: every rendering says that it is missing, and the exit code is 2. What is wrong with the
+    options themselves is said once, before any graph is read.
     """
+    from layoutcheck.check import check_options
     from layoutcheck.reports import render
-    from layoutcheck.reports.wording import summary
+    from layoutcheck.reports.wording import plural, summary
 
     stated = dict(program)
     options = engine_options(program)
@@ -121,21 +123,40 @@ def run(
     if contract is not None:
         options["contract"] = contract
     wanted, unwanted = code_prefixes(select, "--select"), code_prefixes(ignore, "--ignore")
+    shared = ("rules", "plan", "trust", "assumptions")
+    check_options(contract=contract, **{name: options[name] for name in shared})
     reports: list[Report] = []
-    failed = 0
+    unchecked: list[Unchecked] = []
     for path, *others in [list(graphs)] if together else [[path] for path in graphs]:
         try:
             report, _graph = check_program(path, others, options)
         except InputError as error:
-            failed = _fail(str(error) if path in str(error) else f"{path}: {error}")
+            unchecked.append(Unchecked(path, str(error)))
+            _fail(str(error) if path in str(error) else f"{path}: {error}")
             continue
         report = evolve(report, findings=tuple(_replayable(f, path, others, stated) for f in report.findings))
         # The layouts are not needed any more, and those of many graphs would add up.
         reports.append(evolve(report.filtered(wanted, unwanted), layout_lookup=None, graph_maker=None))
-    if not reports:
+    if not reports and form == "text":
         return EXIT_INPUT
+    unused = warn_unused(options["plan"], [report.unused for report in reports])
     colored = output is None and wants_color(color, sys.stdout.isatty())
-    _write(render(reports, form, color=colored, stats=stats), output, colored)
+    _write(render(reports, form, color=colored, stats=stats, unchecked=unchecked), output, colored)
     if output is not None:
-        click.echo(summary(finding for report in reports for finding in report.findings), err=True)
-    return failed or max(report.exit_code(strict) for report in reports)
+        said = summary(finding for report in reports for finding in report.findings)
+        missing = f" {plural(len(unchecked), 'graph')} could not be checked." if unchecked else ""
+        click.echo(said + missing, err=True)
+    if unchecked:
+        return EXIT_INPUT
+    return max(int(strict and unused), *(report.exit_code(strict) for report in reports))
+
+
+def warn_unused(plan: Path | None, unused: Sequence[Sequence[tuple[str, tuple[str, ...]]]]) -> bool:
+    """Warn on stderr of the plan's patterns that fit no weight of any graph, and say whether there are such."""
+    if plan is None or not unused:
+        return False
+    everywhere = [one for one in unused[0] if all(one[0] in dict(other) for other in unused[1:])]
+    for pattern, near in everywhere:
+        hint = f"; did you mean {near[0]}?" if near else ""
+        warn(f"{plan}: no weight is called {pattern!r}{hint}")
+    return bool(everywhere)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from layoutcheck.cli.check import engine_options
+from layoutcheck.cli.check import engine_options, warn_unused
 from layoutcheck.cli.options import wants_color
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.layouts import Layout, render
@@ -93,7 +93,9 @@ def _heading(data: dict[str, Any], layer: Layer) -> str:
 
 def run(graph: str, form: str, color: str, **program: Any) -> int:
     """Find the decoder's structure and print it; the exit code is 0, also where there is none."""
-    analysis = analyse(graph, **engine_options(program), others=[])
+    options = engine_options(program)
+    analysis = analyse(graph, **options, others=[])
+    warn_unused(options["plan"], [analysis.plan.unused])
     roles = find_roles(analysis)
     if form == "json":
         click.echo(json.dumps({"format": FORMAT, "graph": graph, **described(analysis, roles)}, indent=1))

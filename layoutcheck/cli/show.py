@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from layoutcheck.cli.check import check_program, engine_options
+from layoutcheck.cli.check import check_program, engine_options, warn_unused
 from layoutcheck.cli.options import wants_color
 from layoutcheck.findings import Report
 from layoutcheck.reports.wording import printable
@@ -52,7 +52,9 @@ def run(graph: str, form: str, color: str, roles: bool = False, **program: Any) 
         from layoutcheck.cli.roles import run as show_roles
 
         return show_roles(graph, form, color, **program)
-    report, loaded = check_program(graph, [], engine_options(program))
+    options = engine_options(program)
+    report, loaded = check_program(graph, [], options)
+    warn_unused(options["plan"], [report.unused])
     if form == "json":
         nodes = list(typed_nodes(loaded, report))
         click.echo(json.dumps({"format": FORMAT, "graph": graph, "nodes": nodes}, indent=1))

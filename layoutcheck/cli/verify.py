@@ -12,6 +12,7 @@ import click
 from layoutcheck.cli import EXIT_INPUT
 from layoutcheck.cli.check import program_record
 from layoutcheck.cli.options import existing, program_options
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 
 TOKENS = 5
@@ -91,12 +92,15 @@ def _verify(
     runs: Any,
     note: str,
 ) -> int:
+    from layoutcheck.cli.check import warn_unused
     from layoutcheck.ranks.counterexample import CounterExample
     from layoutcheck.ranks.verify import verify
 
     stated = {**program}
-    analysis = _analysis(graph, _stated(program, ranks))
-    tokens, shown = TOKENS if extent is None else extent, ""
+    options = _stated(program, ranks)
+    analysis = _analysis(graph, options)
+    warn_unused(options["plan"], [analysis.plan.unused])
+    tokens, shown = _extent(analysis, extent), ""
     verdict = verify(analysis, tokens=tokens, seed=seed)
     if extent is None and verdict.error is not None and verdict.world > 1:
         # sizes that a graph takes for multiples of the group
@@ -111,6 +115,10 @@ def _verify(
     if shown:
         click.echo(shown)
     counted = f"{verdict.compared} values compared, {len(verdict.taken)} taken over from the ranks"
+    if verdict.error is not None and not verdict.runs:
+        at = verdict.first[0] if verdict.first is not None else ""
+        reason = f"{tokens} tokens do not run on one device either, first at {at}: {verdict.error}"
+        raise InputError(f"{reason}; try another --extent", "--extent")
     if verdict.equal:
         click.echo(f"equal on {verdict.world} ranks ({counted}{note})")
         return 0
@@ -126,16 +134,33 @@ def _verify(
     return 1
 
 
+def _extent(analysis: Any, extent: int | None) -> int:
+    """The value of symbolic sizes: what was asked for, or the default, inside of the ranges that the export gives.
+
+    Raises:
+        InputError: what was asked for is outside.
+    """
+    at = TOKENS if extent is None else extent
+    for name, (low, high) in analysis.graph.ranges.items():
+        near = max(at, low if low is not None else at)
+        near = min(near, high if high is not None else near)
+        if near != at and extent is not None:
+            bound = f"at least {low}" if near > at else f"at most {high}"
+            raise InputError(f"the export says that {name} is {bound}, not {extent}", "--extent")
+        at = near
+    return at
+
+
 def run_replay(finding: str) -> int:
     """Run saved counter-examples again: what verify has saved, a finding, or those of a whole report; 1 if one still
     differs, 0 if none does.
     """
     _need_torch()
+    from layoutcheck.ranks.counterexample import FORMAT
+    from layoutcheck.reports.json import FORMAT as REPORT
+
     path = existing(finding, "replay")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise InputError(f"cannot be read as JSON: {error}", str(path)) from None
+    document = read_document(path, "a counter-example", also=(FORMAT, REPORT))
     records = _records(document, str(path))
     if len(records) == 1:
         return _replay(records[0][1], str(path))

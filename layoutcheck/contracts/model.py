@@ -82,6 +82,9 @@ class Contract:
     doc: str = ""
     source: str = attrs.field(default="", eq=False)
 
+    def __repr__(self) -> str:
+        return f"<Contract {self.name}: {len(self.boundaries)} boundaries>"
+
     def trusts(self) -> dict[str, str]:
         """The trust that the contract itself declares, by role, as `check(trust=...)` takes it."""
         return {b.role: b.trust for b in self.boundaries if b.trust is not None}

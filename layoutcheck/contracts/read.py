@@ -6,7 +6,6 @@ Messages name the file and the place in it, as in `mine.json: boundaries[2].requ
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from layoutcheck.contracts.model import (
     Boundary,
     Contract,
 )
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.resources import rules_dir
 
@@ -62,12 +62,7 @@ def _load(name: str | Path, beside: Path, depth: int) -> Contract:
 
 
 def _read(path: Path, depth: int) -> Contract:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the contract cannot be read: {error}", where=str(path)) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the contract is no JSON: {error}", where=str(path)) from None
+    document = read_document(path, "a contract", form=FORMAT)
     return parse_contract(document, str(path), depth)
 
 

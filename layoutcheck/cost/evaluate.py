@@ -72,6 +72,9 @@ class CostReport:
     estimate: Estimate
     uncovered_us: Mapping[str, float]
 
+    def __repr__(self) -> str:
+        return f"<CostReport of {self.cost!r}>"
+
     @property
     def total_us(self) -> float:
         """Microseconds of all terms, one after the other."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.resources import rules_dir
 
@@ -84,6 +84,9 @@ class Hardware:
     kernels: Mapping[str, Mapping[str, Fit]]
     collectives: Mapping[str, Fit]
     sources: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"<Hardware {self.name}: {self.label}>"
 
     def peak(self, dtype: str) -> float:
         """Return the dense peak in flop a microsecond.
@@ -195,13 +198,7 @@ def read_hardware(path: Path) -> Hardware:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", where=str(path)) from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InputError(f'not a hardware file: "format" is not "{FORMAT}"', where=str(path))
-    return data
+    return read_document(path, "a hardware file", form=FORMAT)
 
 
 def _fits(data: Mapping[str, Any], path: Path) -> tuple[dict[str, dict[str, Fit]], dict[str, Fit]]:

@@ -11,12 +11,12 @@ from layoutcheck.cost.call_view import CallView, Missing
 from layoutcheck.cost.collectives import COLLECTIVES
 from layoutcheck.cost.experts import Experts, find_experts
 from layoutcheck.cost.kernel_map import KernelMap, load_kernel_map
-from layoutcheck.cost.lift_sizes import LiftedSizes, renamed_symbols
+from layoutcheck.cost.lift_sizes import LiftedSizes
 from layoutcheck.cost.places import Places
 from layoutcheck.cost.terms import GraphCost, Term, Uncovered
 from layoutcheck.errors import InputError
 from layoutcheck.infer.analysis import Analysis
-from layoutcheck.layouts import Layout
+from layoutcheck.layouts import Layout, symbols_of
 from layoutcheck.memory.aliases import aliases_of
 from layoutcheck.models.figures import Figures
 from layoutcheck.program import CALL, UNKNOWN
@@ -56,7 +56,7 @@ class _Lifting:
         self.program = p = analysis.program
         self.types = analysis.solution.typing.types
         config = analysis.graph.config
-        self.sizes = LiftedSizes(analysis.mesh, renamed_symbols(self.types), config, figures)
+        self.sizes = LiftedSizes(analysis.mesh, symbols_of(self.types), config, figures)
         self.facts = facts_of(p)
         self.roots = aliases_of(p, self.types)
         self.places = Places(analysis)

@@ -30,7 +30,7 @@ class LiftedSizes:
     def __init__(
         self,
         mesh: Mesh,
-        renamed: Mapping[str, str],
+        symbols: frozenset[str],
         config: Mapping[str, Any],
         figures: Figures | None = None,
     ) -> None:
@@ -40,7 +40,7 @@ class LiftedSizes:
         self.figures = figures
         if figures is not None:
             self.values.update(figures.values)
-        self.renamed: dict[str, Size] = {old: sym(new) for old, new in renamed.items()}
+        self._symbols = symbols
         self._ways: dict[int, Size] = {}
         for axis in mesh.axes:
             self._ways[axis.index] = self._axis_symbol(axis.name, axis.size)
@@ -140,9 +140,8 @@ class LiftedSizes:
         """The lifted size if it gives the recorded one back, else the recorded one."""
         if isinstance(recorded, Expr):
             numbers: dict[str, Size] = {n: v for n, v in self.values.items() if n in free_symbols(lifted)}
-            wanted = substitute(recorded, self.renamed)
             back = substitute(lifted, numbers) if isinstance(lifted, Expr) else lifted
-            return lifted if back is wanted else wanted
+            return lifted if back is recorded else recorded
         if isinstance(lifted, int):
             return recorded
         known = free_symbols(lifted) <= self.values.keys()
@@ -159,8 +158,7 @@ class LiftedSizes:
     def _lift(self, domain: Domain, cuts: Cuts) -> Size:
         kind, args, extent = domain.kind, domain.args, domain.extent
         if isinstance(extent, Expr):
-            shown = substitute(extent, self.renamed)
-            return self._padded_to(self._extent(args[0], cuts), shown) if kind == "pad" else shown
+            return self._padded_to(self._extent(args[0], cuts), extent) if kind == "pad" else extent
         if kind == TOKEN:
             return self._symbol(domain.name, extent)
         if not args:
@@ -186,7 +184,7 @@ class LiftedSizes:
     def _symbol(self, name: str, extent: int) -> Size:
         if extent <= 1 or not name.isidentifier():
             return extent
-        while self.values.get(name, extent) != extent:
+        while name in self._symbols or self.values.get(name, extent) != extent:
             name += "_"  # another domain of that name with another extent
         self.values[name] = extent
         return sym(name)
@@ -255,13 +253,3 @@ def _sum(sizes: Iterable[Size]) -> Size:
     for size in sizes:
         total = total + size
     return total
-
-
-def renamed_symbols(types: Iterable[Any]) -> dict[str, str]:
-    """An export's only token symbol is shown as T."""
-    names: set[str] = set()
-    for of in types:
-        if isinstance(of, Layout):
-            for size in of.shape:
-                names |= free_symbols(size)
-    return {names.pop(): "T"} if len(names) == 1 else {}

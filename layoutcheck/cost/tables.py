@@ -17,7 +17,6 @@ the formula, and the report says so.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import statistics
 from bisect import bisect_left
@@ -28,6 +27,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 
 FORMAT = "layoutcheck-tables/1"
@@ -118,12 +118,9 @@ def load_tables(path: Path) -> Measured:
     Raises:
         InputError: a file cannot be read, a column is missing, or a cell is not a number.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", where=str(path)) from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("tables"), list):
-        raise InputError(f'not a mapping of tables: "format" is not "{FORMAT}"', where=str(path))
+    data = read_document(path, "a mapping of tables", form=FORMAT)
+    if not isinstance(data.get("tables"), list):
+        raise InputError("`tables` is no list", where=str(path))
     return Measured([_table(entry, path) for entry in data["tables"]])
 
 

@@ -117,6 +117,10 @@ class GraphCost:
     source: str = ""
     figures: Mapping[str, int] = field(factory=dict)
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items())
+        return f"<GraphCost {self.source}: {len(self.terms)} terms, {len(self.uncovered)} ops uncovered; {sizes}>"
+
     def symbols(self) -> list[str]:
         """Names of all symbols, tokens first."""
         found: set[str] = set()

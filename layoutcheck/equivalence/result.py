@@ -77,6 +77,10 @@ class Comparison:
         """Whether both are the same program."""
         return self.divergence is None
 
+    def __repr__(self) -> str:
+        at = "equivalent" if self.divergence is None else f"first divergence {self.divergence.kind}"
+        return f"<Comparison: {at}, {self.matched} of {self.calls[0]} and {self.calls[1]} calls the same>"
+
     def __str__(self) -> str:
         lines = []
         if self.divergence is None:

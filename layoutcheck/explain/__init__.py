@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
+from layoutcheck.explain.pages import code_of as code_of
 from layoutcheck.explain.pages import explain as explain

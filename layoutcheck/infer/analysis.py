@@ -10,7 +10,13 @@ import attrs
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
-from layoutcheck.infer.assume import assume, with_known_symbols
+from layoutcheck.infer.assume import (
+    assume,
+    check_static,
+    symbols_in,
+    with_known_symbols,
+    with_tokens_named,
+)
 from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
@@ -48,6 +54,10 @@ class Analysis:
     trusted: frozenset[int] = frozenset()
     apart: list[Entry] = attrs.field(factory=list)
 
+    def __repr__(self) -> str:
+        groups = ", ".join(f"{axis.name} {axis.size}" for axis in self.mesh.axes) or "one device"
+        return f"<Analysis of {self.graph!r}, {groups}>"
+
 
 def analyse(
     graph: Graph | str | Path,
@@ -81,7 +91,10 @@ def analyse(
     at = lap("read", at)
     book = RuleBook.load([Path(r) for r in rules])
     at = lap("rules", at)
-    assumed = Assumptions(with_known_symbols(assumptions, graph, groups), graph.ranges)
+    graph, export_name = with_tokens_named(graph, groups)
+    static = bool(assumptions) and not symbols_in(graph)
+    stated = with_known_symbols(assumptions, graph, groups, export_name)
+    assumed = Assumptions(stated, graph.ranges)
     if assumptions:
         graph = assume(graph, assumed)
     graph, gone = inline_subgraphs(graph)
@@ -95,10 +108,12 @@ def analyse(
     solver, uses = _solver_of(program, assumed.bounds, rank, *given)
     mesh = solver.ctx.mesh
     solution = solver.solve()
+    if static:
+        check_static(stated, solution.typing.types, mesh)
     apart: list[Entry] = []
     if others:
         ranked = [
-            _solved(other, book, assumed if assumptions else Assumptions([], other.ranges), *given)
+            _solved(with_tokens_named(other, groups)[0], book, assumed if assumptions else None, *given)
             for other in others
         ]
         mine = Rank(program, solution.typing.types, mesh.rank, solver)
@@ -156,9 +171,11 @@ def _solver_of(
     return Solver(program, Context(mesh, bounds, _group_finder(mesh)), plan), uses
 
 
-def _solved(graph: Graph, book: RuleBook, assumed: Assumptions, *given: Any) -> Rank:
+def _solved(graph: Graph, book: RuleBook, assumed: Assumptions | None, *given: Any) -> Rank:
     """Another rank's export, typed by itself."""
-    if assumed.texts:
+    if assumed is None:
+        assumed = Assumptions([], graph.ranges)
+    else:
         graph = assume(graph, assumed)
     graph, _ = inline_subgraphs(graph)
     program = build_program(graph, book)

@@ -49,6 +49,7 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         graph_path=analysis.path,
         inferred=inferred_layouts(analysis),
         layout_lookup=lookup(analysis),
+        unused=analysis.plan.unused,
         layout_writer=lambda of: render(of, analysis.mesh.names()) if isinstance(of, Layout) else str(of),
     )
 

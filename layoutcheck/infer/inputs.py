@@ -19,7 +19,7 @@ from layoutcheck.layout_text import parse_layout
 from layoutcheck.layouts import Axis, Layout, layout, replace
 from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, PLACEHOLDER, Program
-from layoutcheck.symbols import Expr, Size, free_symbols, symbol_name
+from layoutcheck.symbols import Expr, Size, coefficient, free_symbols, symbol_name
 
 _INTS = ("int64", "int32", "int16", "uint8", "bool")
 _PASSING = frozenset(
@@ -61,6 +61,11 @@ class InputPlan:
     sizes: dict[int, Size] = attrs.field(factory=dict)
     # names of symbolic extents that a declaration gave: whatever else has this extent has these tokens
     called: dict[Size, str] = attrs.field(factory=dict)
+    # patterns of the plan that fit no weight, each with the weights' names that look like it
+    unused: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<InputPlan of {len(self.roles)} inputs, {len(self.declared)} declared>"
 
 
 def _uses(p: Program) -> dict[int, list[tuple[int, int]]]:
@@ -235,17 +240,20 @@ def plan_inputs(
 
 
 def _apply_plan(p: Program, mesh: Mesh, plan: InputPlan, weights: dict[str, Any]) -> None:
-    from layoutcheck.infer.weight_plan import planned_layout
+    from layoutcheck.infer.weight_plan import planned_layout, unused_patterns
 
+    names: list[str] = []
     for value, role in plan.roles.items():
         if role != "weight":
             continue
         name = p.nodes[p.value_call[value]].name
         spec = p.graph.inputs.get(name)
         full = spec.fqn if spec is not None and spec.fqn else name
+        names.append(full)
         found = planned_layout(weights, full, plan.metas[value], mesh, plan.names)
         if found is not None:
             plan.declared[value] = found
+    plan.unused = unused_patterns(weights, names)
 
 
 def _named(by_name: dict[str, int], name: str, where: str) -> int:
@@ -313,12 +321,9 @@ def _input_axis(
     if isinstance(n, Expr):
         if n in plan.called:
             return (token(plan.called[n], n).whole,)
-        name = symbol_name(n)
+        name = _token_name(n)
         if name is not None:
             return (token(name, n).whole,)
-        symbols = sorted(free_symbols(n))
-        if len(symbols) == 1 and (n is _scaled(n, symbols[0])):
-            return (token(symbols[0], n).whole,)
     if role == "ids":
         # ids are [.., tokens]: the last axis is the tokens', others batch; extents of one are tokens only if nothing else is
         if n == 1 and axis != rank - 1:
@@ -338,10 +343,22 @@ def _input_axis(
     return axes
 
 
-def _scaled(n: Expr, name: str) -> Expr | None:
-    """A symbol replaced by a multiple of itself (an assumption of divisibility) is still that token count."""
-    text = str(n)
-    return n if text in (name, f"{name}") or text.endswith(f"*{name}") else None
+def _token_name(n: Expr) -> str | None:
+    """The name of a symbolic token count: a symbol, or a multiple of one; None of any other size.
+
+    Under an assumption of divisibility T is 4 times the symbol ``T_div4``, and still called T.
+    """
+    name = symbol_name(n)
+    if name is not None or len(n.terms) > 1:
+        return name
+    for symbol in sorted(free_symbols(n)):
+        times = coefficient(n, symbol)
+        whole, _, by = symbol.rpartition("_div")
+        if whole and str(times) == by:
+            return whole
+        if isinstance(times, int) and times != 0:
+            return symbol
+    return None
 
 
 def _with_cuts(base: Layout, cuts: list[Cut], mesh: Mesh) -> Layout:

@@ -47,6 +47,9 @@ class Typing:
     repeats: list[tuple[int, Key, Result]] = attrs.field(factory=list)
     given: dict[int, Any] = attrs.field(factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Typing of {len(self.types)} values, {len(self.regions)} regions>"
+
 
 def transform_of(instance: OpInstance) -> Any:
     """The transform of a code rule, or None."""
@@ -160,6 +163,9 @@ class Runner:
     patched: dict[Key, Result] = attrs.field(factory=dict)
     region_types: dict[Any, tuple[Any, ...]] = attrs.field(factory=dict)
     repeats: dict[Any, Repeats] = attrs.field(init=False)
+
+    def __repr__(self) -> str:
+        return f"<Runner of {self.program!r}>"
 
     def __attrs_post_init__(self) -> None:
         self.repeats = find_repeats(self.program)

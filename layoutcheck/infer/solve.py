@@ -40,6 +40,9 @@ class Solution:
     alike: set[int]
     unresolved: dict[int, str]
 
+    def __repr__(self) -> str:
+        return f"<Solution after {self.passes} passes: {self.typing!r}, {len(self.issues)} issues>"
+
 
 @attrs.define
 class Solver:
@@ -55,6 +58,9 @@ class Solver:
     memo: Memo = attrs.field(factory=dict)
     patched: dict[Key, Any] = attrs.field(factory=dict)
     given: dict[int, Layout] = attrs.field(factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Solver of {self.program!r}>"
 
     def solve(self, siblings: bool = True) -> Solution:
         """Run passes to a fixpoint."""

@@ -19,6 +19,7 @@ def statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:
     defaulted = len(whole_by_default(analysis, solution.typing))
     defaulted += sum(p.outs[k] for k, kind in enumerate(p.kind) if kind == UNKNOWN)
     values = p.n_values
+    unused = [f"the plan's pattern {pattern!r} fits no weight" for pattern, _ in analysis.plan.unused]
     return Statistics(
         nodes=len(analysis.graph.nodes),
         values=values,
@@ -27,7 +28,7 @@ def statistics(analysis: Analysis, stages: dict[str, float]) -> Statistics:
         inferred=inferred,
         defaulted=defaulted,
         seconds=stages,
-        notes=(f"{solution.passes} passes", f"{len(p.instances)} distinct calls of {len(p.nodes)}"),
+        notes=(f"{solution.passes} passes", f"{len(p.instances)} distinct calls of {len(p.nodes)}", *unused),
     )
 
 

@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.graph import TensorMeta
 from layoutcheck.layout_text import parse_layout
@@ -30,16 +32,8 @@ def read_plan(path: str | Path) -> dict[str, Any]:
         InputError: unreadable, not JSON, or not of this form.
     """
     where = str(path)
-    try:
-        file = Path(path)
-        if file.stat().st_size > MAX_BYTES:
-            raise InputError("the plan is larger than 16 MiB", where)
-        plan = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the plan cannot be read: {error}", where) from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"the plan is not JSON: {error}", where) from None
-    if not isinstance(plan, dict) or not isinstance(plan.get("weights"), dict):
+    plan = read_document(path, "a plan", largest=MAX_BYTES)
+    if not isinstance(plan.get("weights"), dict):
         raise InputError(
             'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | LAYOUT}}', where
         )
@@ -50,6 +44,17 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     if not isinstance(group, str):
         raise InputError("the plan's group is no name", where)
     return {"group": group, "weights": plan["weights"], "where": where}
+
+
+def unused_patterns(plan: dict[str, Any], names: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The patterns that fit none of the weights' names, each with the ends of names that look like it."""
+    found = []
+    for pattern in plan["weights"]:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            tail = pattern.lstrip("*.")
+            ends = dict.fromkeys(".".join(name.split(".")[-(tail.count(".") + 1) :]) for name in names)
+            found.append((pattern, tuple(difflib.get_close_matches(tail, ends, 1, 0.7))))
+    return tuple(found)
 
 
 def planned_layout(

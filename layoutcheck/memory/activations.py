@@ -57,6 +57,9 @@ class Activations:
     values: Mapping[str, int]
     roots: Sequence[int]
 
+    def __repr__(self) -> str:
+        return f"<Activations of {self.program!r}: {len(self.intervals)} intervals>"
+
     def peak(self, symbols: Mapping[str, int]) -> Peak:
         """Return the peak for these symbols, with what is alive there."""
         return liveness_peak(self.intervals, self.regions, symbols)

@@ -13,10 +13,10 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
+from layoutcheck.documents import read_document
 from layoutcheck.infer.call import slots_in
 from layoutcheck.infer.run import transform_of
 from layoutcheck.layouts import Layout
-from layoutcheck.models.read import read_json
 from layoutcheck.program import CALL, OpInstance, Program
 from layoutcheck.resources import rules_dir
 from layoutcheck.symbols import Size
@@ -27,7 +27,7 @@ _CUTTING = frozenset(("slice", "narrow", "select", "split", "chunk", "unbind"))
 
 @lru_cache(maxsize=1)
 def _data() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = read_json(rules_dir() / "memory" / "aliasing.json")
+    found: Mapping[str, Any] = read_document(rules_dir() / "memory" / "aliasing.json", "the ops that alias")
     return found
 
 

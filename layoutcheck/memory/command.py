@@ -21,7 +21,6 @@ from layoutcheck.memory.render import bars, table, verdict_text
 from layoutcheck.memory.units import human, parse_size
 from layoutcheck.memory.verdict import usable, verdict
 from layoutcheck.models import ModelConfig, load_model
-from layoutcheck.models.read import read_json
 
 DESCRIPTION_FILE = "quant_model_description.json"
 
@@ -57,7 +56,7 @@ def quantisation_from(options: Mapping[str, Any], config: ModelConfig) -> tuple[
         return options["quant"], load_quantisation(options["quant"], overrides)
     described = Path(options["model"]) / DESCRIPTION_FILE
     if described.is_file():
-        return DESCRIPTION_FILE, Description(read_json(described, largest=256 << 20), where=str(described))
+        return DESCRIPTION_FILE, load_quantisation(str(described))
     if overrides:
         raise InputError("--scheme needs --quant NAME")
     own = config.quantization

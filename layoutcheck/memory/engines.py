@@ -9,10 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.memory.profile_check import check_profile
 from layoutcheck.models import ModelConfig
-from layoutcheck.models.read import read_json
 from layoutcheck.resources import rules_dir
 
 
@@ -94,6 +94,6 @@ def load_engine(source: str) -> Engine:
         path = rules_dir() / "engines" / f"{source}.json"
         if source not in engine_names():
             raise InputError(f"no engine profile {source!r}; known are {', '.join(engine_names())}")
-    values = read_json(path)
+    values = read_document(path, "an engine profile")
     check_profile(values, str(path))
     return Engine(path.stem, values)

@@ -24,12 +24,11 @@ class Extents:
 
     Attributes:
         values: the recorded value of each symbol; those of a dynamic export have none until one is given.
-        renamed: the export's own symbols that are shown under another name.
     """
 
-    def __init__(self, mesh: Mesh, renamed: dict[str, str] | None = None) -> None:
+    def __init__(self, mesh: Mesh, symbols: frozenset[str] = frozenset()) -> None:
         self.values: dict[str, int] = {}
-        self.renamed: dict[str, Size] = {old: sym(new) for old, new in (renamed or {}).items()}
+        self._symbols = symbols
         sizes = {a.size for a in mesh.axes} | {g.size for g in mesh.groups.values()}
         self._ways = sorted(s for s in sizes if isinstance(s, int) and s > 1)
         self._domains: dict[Domain, Size] = {}
@@ -68,7 +67,8 @@ class Extents:
     def _checked(self, lifted: Size, recorded: Size) -> Size:
         """The lifted size if it gives the recorded number, else the number."""
         if isinstance(recorded, Expr):
-            return substitute(recorded, self.renamed)
+            back = substitute(lifted, dict(self.values)) if isinstance(lifted, Expr) else lifted
+            return lifted if back is recorded else recorded
         if isinstance(lifted, int):
             return recorded
         known = free_symbols(lifted) <= self.values.keys()
@@ -79,7 +79,7 @@ class Extents:
         local = _product([f.extent for f in digits])
         whole = digits[0].domain.extent
         if isinstance(local, Expr) or isinstance(whole, Expr):
-            return substitute(local, self.renamed)
+            return local
         return _times(self.extent(digits[0].domain), Fraction(local, whole) if whole else Fraction(0))
 
     def extent(self, domain: Domain) -> Size:
@@ -122,7 +122,7 @@ class Extents:
     def _symbol(self, name: str, extent: int) -> Size:
         if extent <= 1 or not name.isidentifier():
             return extent
-        while self.values.get(name, extent) != extent:
+        while name in self._symbols or self.values.get(name, extent) != extent:
             name += "_"  # another domain of that name with another extent
         self.values[name] = extent
         return sym(name)

@@ -12,7 +12,7 @@ from layoutcheck.domains import Domain, Factor
 from layoutcheck.errors import InputError
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.call import slots_in
-from layoutcheck.layouts import Layout, bound_on_axis, partner_axis
+from layoutcheck.layouts import Layout, bound_on_axis, partner_axis, symbols_of
 from layoutcheck.memory.activations import Activations, Body, activations_of
 from layoutcheck.memory.envelope import Envelope
 from layoutcheck.memory.extents import Extents
@@ -52,6 +52,9 @@ class GraphMemory:
     place: str
     envelope: Envelope
 
+    def __repr__(self) -> str:
+        return f"<GraphMemory {self.ledger!r}, peak {self.peak.bytes} bytes at {self.place or 'no node'}>"
+
 
 def graph_memory(analysis: Analysis, at: Mapping[str, int] | None = None) -> GraphMemory:
     """Return the memory of a typed graph on the rank it was exported from.
@@ -63,7 +66,7 @@ def graph_memory(analysis: Analysis, at: Mapping[str, int] | None = None) -> Gra
     Raises:
         InputError: a symbol has no value, or there is no such symbol.
     """
-    extents = Extents(analysis.mesh, _renamed(analysis))
+    extents = Extents(analysis.mesh, symbols_of(analysis.solution.typing.types))
     activations = activations_of(analysis, extents)
     lines = list(_lines(analysis, activations, extents))
     needed = dict.fromkeys(extents.values)
@@ -93,16 +96,6 @@ def graph_memory(analysis: Analysis, at: Mapping[str, int] | None = None) -> Gra
     add_activations(ledger, peak, formula_of(formula), place)
     _add_notes(analysis, ledger)
     return GraphMemory(analysis, activations, extents, ledger, sizes, symbols, peak, formula, place, found)
-
-
-def _renamed(analysis: Analysis) -> dict[str, str]:
-    """An export's only token symbol is shown as T."""
-    names: set[str] = set()
-    for of in analysis.solution.typing.types:
-        if isinstance(of, Layout):
-            for size in of.shape:
-                names |= free_symbols(size)
-    return {names.pop(): "T"} if len(names) == 1 else {}
 
 
 def _values(known: dict[str, int], needed: Mapping[str, object], given: Mapping[str, int]) -> dict[str, int]:

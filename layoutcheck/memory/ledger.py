@@ -90,6 +90,9 @@ class Ledger:
     notes: list[str] = field(default_factory=list)
     loading_peak: int = 0
 
+    def __repr__(self) -> str:
+        return f"<Ledger {self.title}, rank {self.rank}: {len(self.lines)} lines, {self.total()} bytes>"
+
     def add(self, category: str, name: str, formula: str, **more: Any) -> Line:
         """Evaluate a formula and append the line; a line of no bytes is left out."""
         size = evaluate(formula, self.symbols)

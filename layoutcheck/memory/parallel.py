@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
-from layoutcheck.models.read import read_json
 from layoutcheck.resources import rules_dir
 
 
@@ -80,7 +79,7 @@ class Share:
 
 @lru_cache(maxsize=1)
 def _placement() -> Mapping[str, Any]:
-    return read_json(Path(rules_dir()) / "models" / "_placement.json")
+    return read_document(rules_dir() / "models" / "_placement.json", "the placement of modules")
 
 
 def split_of(module: str) -> str:

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.memory.schemes import FLOAT, Scheme, scheme_named, schemes, unless_listed
-from layoutcheck.models.read import read_json
 
 _FLOAT = Scheme(FLOAT)
 _LARGEST_DESCRIPTION = 256 << 20
@@ -254,5 +254,8 @@ def load_quantisation(source: str, overrides: Mapping[str, str] | None = None) -
     if path.suffix == ".json" or path.exists():
         if overrides:
             raise InputError("a file says which modules are float; exceptions cannot be added", where=source)
-        return Description(read_json(path, largest=_LARGEST_DESCRIPTION), where=str(path))
+        return Description(
+            read_document(path, "a description of quantised tensors", largest=_LARGEST_DESCRIPTION),
+            where=str(path),
+        )
     return ByName(source, overrides or {})

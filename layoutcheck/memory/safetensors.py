@@ -10,9 +10,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.memory.units import DTYPE_BYTES
-from layoutcheck.models.read import read_json
 
 #: The format's own bound on a header.
 LARGEST_HEADER = 100_000_000
@@ -140,7 +140,7 @@ def read_index(path: Path) -> Mapping[str, str]:
     Raises:
         InputError: it has no weight map, or names a file outside its folder.
     """
-    values = read_json(path, largest=_LARGEST_INDEX)
+    values = read_document(path, "an index of safetensors files", largest=_LARGEST_INDEX)
     names = values.get("weight_map")
     if not isinstance(names, dict) or not names:
         raise InputError("the index has no weight_map", where=str(path))
@@ -175,7 +175,9 @@ def read_tensors(path: Path) -> list[Tensor]:
     if path.name.endswith(".index.json"):
         return list(_indexed(path))
     if path.suffix == ".json":
-        return tensors_of(read_json(path, largest=LARGEST_HEADER), str(path))
+        return tensors_of(
+            read_document(path, "headers of safetensors files", largest=LARGEST_HEADER), str(path)
+        )
     return read_header(path)
 
 

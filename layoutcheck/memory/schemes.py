@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.memory.units import dtype_name
-from layoutcheck.models.read import read_json
 from layoutcheck.resources import rules_dir
 
 FLOAT = "FLOAT"
@@ -67,14 +67,16 @@ def schemes() -> Mapping[str, Any]:
     """Return all known schemes by name, as they stand in the rule files."""
     found: dict[str, Any] = {}
     for path in sorted((rules_dir() / "quantization").glob("*.json")):
-        found |= read_json(path).get("schemes", {})
+        found |= read_document(path, "schemes of quantisation").get("schemes", {})
     return found
 
 
 @lru_cache(maxsize=8)
 def unless_listed(file: str) -> tuple[tuple[str, ...], str]:
     """Return the patterns of modules that stay float where nothing is said, and why."""
-    entry = read_json(rules_dir() / "quantization" / f"{file}.json")["unless_listed"]
+    entry = read_document(rules_dir() / "quantization" / f"{file}.json", "schemes of quantisation")[
+        "unless_listed"
+    ]
     return tuple(entry["patterns"]), str(entry["why"])
 
 

@@ -83,6 +83,9 @@ class ModelConfig:
     quantization: Mapping[str, Any] | None = field(default=None, hash=False, compare=False)
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<ModelConfig {self.name}: {len(self.sparse)} layers, hidden {self.hidden_size}>"
+
     @property
     def num_layers(self) -> int:
         """The number of decoder layers, without those for multi-token prediction."""

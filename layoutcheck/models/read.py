@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.models.config import Experts, Indexer, LatentAttention, ModelConfig
 from layoutcheck.resources import rules_dir
 
-_LARGEST_FILE = 16 << 20
+CONFIG = "a model's config.json"
 _MOST_LAYERS = 10_000
 _LARGEST_FIGURE = 1 << 40
 
@@ -54,54 +54,27 @@ def load_model(source: str | Path) -> ModelConfig:
     Raises:
         InputError: no such file or name, or a file that is not a config this package understands.
     """
+    if not str(source).strip():
+        raise InputError(f"give the name of a model, {CONFIG}, or a folder that holds one")
     path = Path(source)
     if path.is_dir():
         path = path / "config.json"
+        if not path.is_file():
+            raise InputError("this folder holds no config.json", where=str(source))
     if path.suffix == ".json" or path.exists():
-        return model_from_dict(read_json(path), name=_name_of(path), where=str(path))
+        return model_from_dict(read_document(path, CONFIG), name=_name_of(path), where=str(path))
     shipped = _shipped()
     match = shipped.get(_key(str(source)))
     if match is None:
         raise InputError(
             f"no model called {source!s}; known are {', '.join(shipped_models())} (or give a config.json)"
         )
-    return model_from_dict(read_json(match), name=match.stem, where=str(match))
+    return model_from_dict(read_document(match, CONFIG), name=match.stem, where=str(match))
 
 
 def shipped_models() -> list[str]:
     """Return the names of the models whose figures are shipped."""
     return sorted(path.stem for path in set(_shipped().values()))
-
-
-def read_json(path: Path, largest: int = _LARGEST_FILE) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        InputError: the file cannot be read, is larger than ``largest`` bytes, or holds no JSON object.
-    """
-    try:
-        size = path.stat().st_size
-        if size > largest:
-            raise InputError(
-                f"the file has {size} bytes, more than the {largest} that are read", where=str(path)
-            )
-        loaded = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_no_duplicates)
-    except InputError as error:
-        raise InputError(error.message, where=str(path)) from None
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"cannot read this as JSON: {error}", where=str(path)) from None
-    if not isinstance(loaded, dict):
-        raise InputError("the file holds no JSON object", where=str(path))
-    return loaded
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"the key {twice!r} stands twice in one object")
-    return found
 
 
 def model_from_dict(values: Mapping[str, Any], name: str = "model", where: str = "config") -> ModelConfig:
@@ -263,11 +236,11 @@ def _shipped() -> dict[str, Path]:
     for path in sorted((rules_dir() / "models").glob("*.json")):
         if path.name.startswith("_"):
             continue
-        for alias in [path.stem, *read_json(path).get("aliases", [])]:
+        for alias in [path.stem, *read_document(path, CONFIG).get("aliases", [])]:
             found[_key(alias)] = path
     return found
 
 
 @lru_cache(maxsize=1)
 def _families() -> dict[str, Any]:
-    return read_json(rules_dir() / "models" / "_families.json")
+    return read_document(rules_dir() / "models" / "_families.json", "the families of models")

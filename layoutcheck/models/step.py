@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import frozen
 
+from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.models.config import ModelConfig
-from layoutcheck.models.read import read_json
 from layoutcheck.resources import rules_dir
 
 QUANT = {"none": None, "int8": "int8", "w8a8": "int8", "fp8": "float8_e4m3fn"}
@@ -73,7 +73,7 @@ class Step:
 @lru_cache(maxsize=1)
 def styles() -> dict[str, Style]:
     """The contracts that a decoder can be written for."""
-    data: dict[str, Any] = read_json(rules_dir() / "models" / "_steps.json")
+    data: dict[str, Any] = read_document(rules_dir() / "models" / "_steps.json", "the steps of models")
     return {name: Style(**value) for name, value in data.items() if isinstance(value, dict)}
 
 

@@ -11,7 +11,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout
-from layoutcheck.ranks.verify import Verdict, ranks_of, symbols_of, verify
+from layoutcheck.ranks.verify import Verdict, ranks_of, values_of, verify
 
 FORMAT = "layoutcheck-counterexample/1"
 
@@ -59,9 +59,9 @@ class CounterExample:
 
 def token_counts(analysis: Analysis) -> list[int]:
     """Token counts to try: around the number of ranks where sizes are symbolic, else the graph's own."""
-    if not symbols_of(analysis, 1):
+    if not values_of(analysis, 1):
         return [_own_tokens(analysis)]
-    world = ranks_of(analysis, symbols_of(analysis, 1)).world
+    world = ranks_of(analysis, values_of(analysis, 1)).world
     return sorted({1, max(world - 1, 1), world, world + 1, 2 * world, 2 * world + 1})
 
 

@@ -27,6 +27,7 @@ from layoutcheck.ranks.denote import (
     difference,
     extents,
     join,
+    number,
     placement,
     relaid,
     share,
@@ -35,6 +36,7 @@ from layoutcheck.ranks.denote import (
     wrong_rows,
 )
 from layoutcheck.ranks.interpreter import RankError, run_node
+from layoutcheck.symbols import Expr
 
 CONVERSIONS = frozenset(
     ("all_gather", "reduce_scatter", "all_reduce", "wait", "shard", "broadcast", "region_begin", "region_end")
@@ -49,7 +51,7 @@ class Twin:
     difference.
 
     `place` says where it is in words, `value` which value it is (an output's are told apart by `slot`), `right` what
-    each rank should hold instead.
+    each rank should hold instead, `failed` the nodes that one device cannot run.
     """
 
     wholes: dict[int, Any]
@@ -60,6 +62,7 @@ class Twin:
     value: int = -1
     slot: int | None = None
     right: list[Any] | None = None
+    failed: set[str] = attrs.field(factory=set)
 
 
 def _fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -75,7 +78,7 @@ def _fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 class TwinRunner:
-    """Walks a typed program once the ranks have run, value by value."""
+    """Walks a typed program once the ranks have run, value by value; `stopped` says that they did not run to the end."""
 
     def __init__(
         self,
@@ -85,7 +88,9 @@ class TwinRunner:
         values: Sequence[dict[str, Any]],
         nodes: Sequence[dict[str, Node]],
         known: frozenset[tuple[int, int]] = frozenset(),
+        stopped: bool = False,
     ) -> None:
+        self.stopped = stopped
         self.analysis, self.ranks, self.values, self.nodes = analysis, ranks, values, nodes
         self.known = known
         """Outputs (call, slot) whose difference is known."""
@@ -173,11 +178,13 @@ class TwinRunner:
             value = p.first[k] + j
             held = self.on_ranks(value)
             if not isinstance(of, Layout):
-                self.twin.wholes[value] = held[0] if held is not None else None
-                continue
-            if held is None or not all(isinstance(x, torch.Tensor) for x in held):
+                self.twin.wholes[value] = held[0] if held is not None else self._size(of)
                 continue
             whole = found[j] if found is not None and j < len(found) else None
+            if held is None or not all(isinstance(x, torch.Tensor) for x in held):
+                if self.stopped and isinstance(whole, torch.Tensor):
+                    self.twin.wholes[value] = whole  # the ranks came to a halt: can one device go on?
+                continue
             if isinstance(whole, torch.Tensor) and not self._claims(of):
                 # what it should be is known, and no claim is made of what the ranks hold: a later value shows
                 self.twin.wholes[value] = whole
@@ -205,6 +212,13 @@ class TwinRunner:
             n *= self.ranks.sizes[m]
         try:
             return share(whole, of, self.ranks, summands(whole, n, self.noise) if of.partial else None)
+        except Undenoted:
+            return None
+
+    def _size(self, of: Any) -> int | None:
+        """A size that no rank came to."""
+        try:
+            return number(of, self.ranks.symbols) if self.stopped and isinstance(of, (int, Expr)) else None
         except Undenoted:
             return None
 
@@ -262,7 +276,9 @@ class TwinRunner:
                 if instance.rule is not None and instance.rule.kind != "code":
                     self.twin.first = (p.name_of(p.first[k]), f"on one device: {error.args[0]}")
                 raise
-        except (Undenoted, RankError, RuntimeError):
+        except (Undenoted, RankError, RuntimeError) as problem:
+            if not isinstance(problem, Undenoted):
+                self.twin.failed.add(p.nodes[k].name)
             return None
 
     def _converted(self, whole: Tensor, source: Any, of: Any, shape: tuple[int, ...]) -> list[Any] | None:

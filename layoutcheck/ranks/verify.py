@@ -11,14 +11,13 @@ import torch
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node
 from layoutcheck.infer.analysis import Analysis
-from layoutcheck.layouts import Layout
+from layoutcheck.layouts import Layout, symbols_of
 from layoutcheck.program import PLACEHOLDER
 from layoutcheck.ranks.denote import Ranks, Undenoted, close, extents, join, number, share, summands
 from layoutcheck.ranks.interpreter import Groups, RankError, missing, run
 from layoutcheck.ranks.reference.registry import FLOATS
 from layoutcheck.ranks.specialise import all_ranks
 from layoutcheck.ranks.twin import Twin, TwinRunner
-from layoutcheck.symbols import free_symbols
 
 MAX_WORLD = 64
 MAX_ELEMENTS = 1 << 26
@@ -40,7 +39,8 @@ class Verdict:
     """Whether the ranks agree with one device: `first` is the first value that differs and how, `error` what
     did not run.
 
-    `compared` values were computed on one device and compared; `taken` were taken over from the ranks.
+    `runs` is False where what did not run does not run on one device either: then it is the input that is wrong, not the
+    layout. `compared` values were computed on one device and compared; `taken` were taken over from the ranks.
     """
 
     world: int
@@ -50,6 +50,7 @@ class Verdict:
     error: str | None = None
     place: str = ""
     twin: Twin | None = attrs.field(default=None, eq=False, repr=False)
+    runs: bool = True
 
     @property
     def equal(self) -> bool:
@@ -71,13 +72,9 @@ def ranks_of(analysis: Analysis, symbols: Mapping[str, int]) -> Ranks:
     return ranks
 
 
-def symbols_of(analysis: Analysis, tokens: int) -> dict[str, int]:
+def values_of(analysis: Analysis, tokens: int) -> dict[str, int]:
     """A value for every symbol of a graph's sizes: the number of tokens."""
-    names: set[str] = set(analysis.graph.ranges)
-    for of in analysis.solution.typing.types:
-        if isinstance(of, Layout):
-            for n in of.shape:
-                names |= set(free_symbols(n)) if not isinstance(n, int) else set()
+    names = symbols_of(analysis.solution.typing.types) | analysis.graph.ranges.keys()
     return dict.fromkeys(sorted(names), tokens)
 
 
@@ -237,7 +234,7 @@ def prepare(
     lacking = missing(analysis.graph)
     if lacking:
         raise InputError(f"no reference implementation of {', '.join(lacking[:5])}", "verify")
-    symbols = symbols_of(analysis, tokens)
+    symbols = values_of(analysis, tokens)
     ranks = ranks_of(analysis, symbols)
     wholes = draw(analysis, ranks, seed)
     try:
@@ -289,7 +286,7 @@ def compare(
         error, where = str(raised.args[0]), raised.node
         if raised.rank is not None:
             error = f"rank {raised.rank}: {error}"
-    twin = TwinRunner(analysis, ranks, dict(wholes), held, names, known).walk()
+    twin = TwinRunner(analysis, ranks, dict(wholes), held, names, known, stopped=error is not None).walk()
     first = twin.first or ((where, error) if error is not None else None) or _buffers(analysis, ranks, given)
     return Verdict(
         ranks.world,
@@ -299,6 +296,7 @@ def compare(
         error if twin.first is None else None,
         twin.place,
         twin,
+        not where or where not in twin.failed,
     )
 
 

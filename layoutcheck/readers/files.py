@@ -24,7 +24,7 @@ def read_bytes(name: str, count: int | None = None) -> bytes:
     prevents that, an empty or huge file included."""
     try:
         if os.path.isdir(name):
-            raise InputError("this is a directory, not a graph", name)
+            raise InputError("this is a folder, not a graph", name)
         if not os.path.isfile(name) and os.path.exists(name):
             raise InputError("this is no regular file", name)
         size = os.path.getsize(name)
@@ -33,7 +33,7 @@ def read_bytes(name: str, count: int | None = None) -> bytes:
         with open(name, "rb") as stream:
             data = stream.read() if count is None else stream.read(count)
     except FileNotFoundError:
-        raise InputError("there is no such file", name) from None
+        raise InputError("there is no such file", name or "''") from None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", name) from None
     except ValueError as error:

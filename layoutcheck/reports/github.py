@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layoutcheck.findings import Finding, Report, Severity
+from layoutcheck.findings import Finding, Report, Severity, Unchecked
 from layoutcheck.reports.places import anchor, relative_path
 from layoutcheck.reports.wording import fix_line, headline, printable, printable_lines
 
@@ -39,6 +39,10 @@ def annotation(finding: Finding, report: Report) -> str:
     return f"::{_COMMAND[finding.severity]} {place}::{escape_data(_message(finding))}"
 
 
-def render(reports: Sequence[Report]) -> str:
-    """Return one workflow command a finding, a line each."""
-    return "".join(f"{annotation(f, report)}\n" for report in reports for f in report.findings)
+def render(reports: Sequence[Report], unchecked: Sequence[Unchecked] = ()) -> str:
+    """Return one workflow command a finding and one a graph that could not be checked, a line each."""
+    lines = [annotation(f, report) for report in reports for f in report.findings]
+    for one in unchecked:
+        file = escape_property(printable(relative_path(one.graph) or one.graph))
+        lines.append(f"::error file={file},title=not checked::{escape_data(printable(one.error))}")
+    return "".join(f"{line}\n" for line in lines)

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from layoutcheck._version import __version__
-from layoutcheck.findings import Report
+from layoutcheck.findings import Report, Unchecked
 
 FORMAT = "layoutcheck-report/1"
 
 
-def to_dict(reports: Sequence[Report]) -> dict[str, Any]:
-    """Return the reports as plain data, as ``report-1.schema.json`` beside this file describes it."""
+def to_dict(reports: Sequence[Report], unchecked: Sequence[Unchecked] = ()) -> dict[str, Any]:
+    """Return the reports as plain data, as ``report-1.schema.json`` beside this file describes it.
+
+    Only a document that lacks graphs has the key ``unchecked``: it names them, each with the reason.
+    """
     findings = [finding for report in reports for finding in report.findings]
+    missing = {"unchecked": [one.to_dict() for one in unchecked]} if unchecked else {}
     return {
         "format": FORMAT,
         "version": __version__,
@@ -27,6 +31,7 @@ def to_dict(reports: Sequence[Report]) -> dict[str, Any]:
             }
             for report in reports
         ],
+        **missing,
         "summary": {
             "errors": sum(len(report.errors) for report in reports),
             "warnings": sum(len(report.warnings) for report in reports),
@@ -36,6 +41,6 @@ def to_dict(reports: Sequence[Report]) -> dict[str, Any]:
     }
 
 
-def render(reports: Sequence[Report]) -> str:
+def render(reports: Sequence[Report], unchecked: Sequence[Unchecked] = ()) -> str:
     """Return the reports as JSON text."""
-    return json.dumps(to_dict(reports), indent=2, ensure_ascii=True) + "\n"
+    return json.dumps(to_dict(reports, unchecked), indent=2, ensure_ascii=True) + "\n"

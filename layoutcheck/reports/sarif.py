@@ -15,7 +15,7 @@ from typing import Any
 from layoutcheck._version import __version__
 from layoutcheck.codes import CODES, Severity
 from layoutcheck.explain.pages import explain, section
-from layoutcheck.findings import Finding, Report
+from layoutcheck.findings import Finding, Report, Unchecked
 from layoutcheck.reports.places import anchor, relative_path, uri
 from layoutcheck.reports.wording import fix_line, headline, path_line, printable, printable_lines
 
@@ -88,7 +88,23 @@ def _result(finding: Finding, report: Report, seen: Counter[str], index: dict[st
     }
 
 
-def to_dict(reports: Sequence[Report]) -> dict[str, Any]:
+def _invocation(unchecked: Sequence[Unchecked]) -> dict[str, Any]:
+    """How the run went: a graph that could not be checked is a notification of level error, as SARIF has it (3.20.21)."""
+    notes = [
+        {
+            "level": "error",
+            "message": {"text": printable(one.error)},
+            "locations": [{"physicalLocation": {"artifactLocation": _artifact(one.graph)}}],
+        }
+        for one in unchecked
+    ]
+    return {
+        "executionSuccessful": not notes,
+        **({"toolExecutionNotifications": notes} if notes else {}),
+    }
+
+
+def to_dict(reports: Sequence[Report], unchecked: Sequence[Unchecked] = ()) -> dict[str, Any]:
     """Return the reports as one SARIF log with one run."""
     used = sorted({finding.code for report in reports for finding in report.findings})
     index = {code: i for i, code in enumerate(used)}
@@ -103,11 +119,12 @@ def to_dict(reports: Sequence[Report]) -> dict[str, Any]:
         "tool": {"driver": driver},
         "automationDetails": {"id": "layoutcheck/"},
         "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(unchecked)],
         "results": results,
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def render(reports: Sequence[Report]) -> str:
+def render(reports: Sequence[Report], unchecked: Sequence[Unchecked] = ()) -> str:
     """Return the reports as SARIF text."""
-    return json.dumps(to_dict(reports), indent=2, ensure_ascii=True) + "\n"
+    return json.dumps(to_dict(reports, unchecked), indent=2, ensure_ascii=True) + "\n"

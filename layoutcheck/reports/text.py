@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from layoutcheck.findings import Evidence, Finding, Report, Severity
-from layoutcheck.reports.wording import headline, path_line, price, printable, printable_lines, summary
+from layoutcheck.findings import Evidence, Finding, Report, Severity, Unchecked
+from layoutcheck.reports.wording import (
+    headline,
+    path_line,
+    plural,
+    price,
+    printable,
+    printable_lines,
+    summary,
+)
 
 Paint = Callable[[str, str], str]
 
@@ -60,6 +68,11 @@ def _block(finding: Finding, paint: Paint) -> Iterator[str]:
         yield f"  counted under it  {_consequences(finding)}"
 
 
+def finding_text(finding: Finding) -> str:
+    """One finding as text, without colours."""
+    return "\n".join(_block(finding, _plain))
+
+
 def _consequences(finding: Finding, shown: int = 4) -> str:
     names = [f"{code} {node}" for code, node in finding.consequences[:shown]]
     rest = Counter(code for code, _node in finding.consequences[shown:])
@@ -85,7 +98,13 @@ def statistics(report: Report) -> Iterator[str]:
     yield from (f"  {printable(note)}" for note in stats.notes)
 
 
-def render(reports: Sequence[Report], *, color: bool = False, stats: bool = False) -> str:
+def render(
+    reports: Sequence[Report],
+    *,
+    color: bool = False,
+    stats: bool = False,
+    unchecked: Sequence[Unchecked] = (),
+) -> str:
     """Return the reports as text for a terminal or a log; ANSI colours only if ``color``."""
     paint = _paint if color else _plain
     lines: list[str] = []
@@ -99,6 +118,9 @@ def render(reports: Sequence[Report], *, color: bool = False, stats: bool = Fals
     findings = [finding for report in reports for finding in report.findings]
     nodes = sum(report.statistics.nodes for report in reports)
     checked = f"{summary(findings)} {nodes} nodes checked." if nodes else summary(findings)
+    if unchecked:
+        checked += f" {plural(len(unchecked), 'graph')} could not be checked."
     worst = min((list(Severity).index(f.severity) for f in findings), default=None)
-    lines.append(paint(checked, "good" if worst is None else list(Severity)[worst].value))
+    style = "error" if unchecked else "good" if worst is None else list(Severity)[worst].value
+    lines.append(paint(checked, style))
     return "\n".join(lines) + "\n"

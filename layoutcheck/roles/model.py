@@ -113,6 +113,9 @@ class Roles:
     starts: tuple[int, ...]
     flow: Flow = attrs.field(repr=False, eq=False)
 
+    def __repr__(self) -> str:
+        return f"<Roles of {len(self.calls)} calls, {len(self.layers)} layers>"
+
     @property
     def blocks(self) -> tuple[Block, ...]:
         """All blocks, in order of the layers."""

@@ -64,6 +64,9 @@ class RuleBook:
     _found: dict[str, Rule | None] = attrs.Factory(dict)
     _version: int = -1
 
+    def __repr__(self) -> str:
+        return f"<RuleBook of {len(self.rules)} rules>"
+
     @classmethod
     def load(cls, dirs: Sequence[Path] | None = None, *, builtin: bool = True) -> RuleBook:
         """The rules of all `*.rules` files of the built-in folder (unless `builtin` is False) and of `dirs`.

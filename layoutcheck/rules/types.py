@@ -160,6 +160,9 @@ class Rule:
     doc: str = ""
     source: str = attrs.field(default="", eq=False)
 
+    def __repr__(self) -> str:
+        return f"<Rule {self.target}: {self.kind}{f' {self.code}' if self.code else ''}>"
+
     @property
     def outdtype(self) -> str | None:
         """The word for output 0 (see `outdtypes`), or None."""

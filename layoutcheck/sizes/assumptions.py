@@ -24,6 +24,13 @@ class Assumption(NamedTuple):
     right: Size
     text: str
 
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Say whether it is true of these values of its symbols."""
+        left, right = evaluate(self.left, values), evaluate(self.right, values)
+        if self.relation == "divisible":
+            return right != 0 and left % right == 0
+        return left == right if self.relation == "==" else left >= right
+
 
 def parse_assumption(text: str) -> Assumption:
     """Read `T % 4 == 0`, `T >= 5`, `T > p`, `T == 4096`, `2 <= p`.
