@@ -63,6 +63,13 @@ def test_what_was_not_measured_says_so(name: str) -> None:
     assert all(f.source.startswith("borrowed from") for f in fits)
 
 
+@pytest.mark.parametrize("name", hardware_names())
+def test_products_in_single_precision_are_slower_than_in_half(name: str) -> None:
+    machine = load_hardware(name)
+    assert machine.vector <= machine.peak("float32") < machine.peak("bfloat16") / 2
+    assert "peak float32" in machine.sources
+
+
 def test_a_variant_without_constants_takes_the_nearest_and_is_not_measured() -> None:
     machine = load_hardware("h100")
     assert machine.fit("gemm", "float8_e4m3fn@vllm").measured

@@ -145,7 +145,8 @@ class GraphCost:
         values = {**self.values, **given}
         for name in known:
             if name not in values:
-                raise InputError(f"{name} has no value in the graph: give {name}=NUMBER")
+                given_by = "--tokens N" if name == "T" else f"--at {name}=NUMBER"
+                raise InputError(f"{name} has no value in the graph: give {given_by}")
         for whole, ways in self.shares:
             if free_symbols(ways) <= values.keys():
                 n, size = evaluate(ways, values), evaluate(whole, values)
