@@ -1,0 +1,170 @@
+"""The placement problem: ops that can run on other states, values that are converted between them, at a price.
+
+States are numbered along the chain: Partial 0, Local 1, Full 2. An op has modes; a mode says which state each operand must be in, which
+state each result is born in, and what it costs to run so. A value that is born in one state and read in others is converted
+once for all readers of a state. Going up costs what the value says, going down (a slice) is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+PARTIAL, LOCAL, FULL = 0, 1, 2
+NAMES = ("Partial", "Local", "Full")
+
+Label = int | None
+
+
+@attrs.frozen
+class Mode:
+    """One way to run an op: states of operands and results (None: the state plays no part), and a price.
+
+    Prices are integers, so that two placements of equal price compare equal; the unit is the caller's.
+    """
+
+    needs: tuple[Label, ...]
+    gives: tuple[Label, ...]
+    price: int = 0
+    tag: Any = None
+
+
+@attrs.frozen
+class Op:
+    """An op: the values that it reads and writes, its modes, and conversions that may not stand in front of an operand.
+
+    `barred` holds `(slot, from, to)`.
+    """
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    modes: tuple[Mode, ...]
+    barred: frozenset[tuple[int, int, int]] = frozenset()
+
+
+@attrs.frozen
+class Value:
+    """Prices of a value's conversions: `scatter` Partial to Local, `gather` Local to Full, `reduce` Partial to Full.
+
+    None: there is no such conversion. `slices`: whether Full to Local is possible.
+    """
+
+    scatter: int | None
+    gather: int | None
+    reduce: int | None
+    slices: bool = True
+
+    def up(self, born: int, needs: Iterable[int]) -> int | None:
+        """The price of having a value in all these states, from the state that it is born in; None where it cannot be."""
+        wanted = set(needs)
+        below = {n for n in wanted if n < born}
+        if below and (PARTIAL in below or not self.slices):
+            return None
+        above = {n for n in wanted if n > born}
+        if not above:
+            return 0
+        if born == LOCAL:
+            return self.gather
+        # From Partial: step by step, or an all_reduce of which the rank's share is cut.
+        cut = self.reduce if self.slices or above == {FULL} else None
+        steps = self.scatter
+        if FULL in above:
+            steps = None if steps is None or self.gather is None else steps + self.gather
+        known = [x for x in (steps, cut) if x is not None]
+        return min(known) if known else None
+
+    def steps(self, born: Iterable[int]) -> tuple[int, int] | None:
+        """Prices `(a, b)` of the two steps of the chain such that `up` from these states is their sum over the steps that are
+        crossed; None where there are no such prices.
+        """
+        states = set(born)
+        for a, b in ((self.scatter, self.gather), (0, self.reduce), (self.reduce, 0)):
+            a, b = (a or 0), (b or 0)
+            if all(self._fits(q, n, a, b) for q in states for n in ((LOCAL,), (FULL,), (LOCAL, FULL))):
+                return a, b
+        return None
+
+    def _fits(self, born: int, needs: tuple[int, ...], a: int, b: int) -> bool:
+        paid = self.up(born, needs)
+        top = max(needs)
+        chain = (a if born < LOCAL <= top else 0) + (b if born < FULL <= top else 0)
+        return paid is None or paid == chain
+
+    def can(self, born: int, need: int) -> bool:
+        """Whether one reader can have the value in this state."""
+        return self.up(born, (need,)) is not None
+
+
+@attrs.frozen
+class Problem:
+    """Ops over values, which are numbers into `values`. Each value is written by one op at most."""
+
+    ops: tuple[Op, ...]
+    values: tuple[Value, ...]
+
+    def writer(self) -> dict[int, tuple[int, int]]:
+        """Per value the op that writes it and at which place."""
+        return {v: (o, j) for o, op in enumerate(self.ops) for j, v in enumerate(op.writes)}
+
+
+@attrs.frozen
+class Certificate:
+    """Why a placement is the cheapest one.
+
+    method: `forced` (nothing was free), `min-cut` or `milp`. For a cut, `network` has the edges `(from, to, capacity or None)` of each
+    part, `flow` the flow on each edge and `source_side` the nodes on the source's side; `constant` is what no choice changes.
+    `bound`: no placement is cheaper.
+    """
+
+    method: str
+    bound: int
+    constant: int = 0
+    networks: tuple[tuple[tuple[Any, Any, int | None], ...], ...] = ()
+    flows: tuple[dict[tuple[Any, Any], int], ...] = ()
+    source_sides: tuple[frozenset[Any], ...] = ()
+
+
+@attrs.frozen
+class Placement:
+    """The chosen mode of each op, the price of all of them with their conversions, and why nothing is cheaper."""
+
+    modes: tuple[int, ...]
+    price: int
+    certificate: Certificate
+
+
+class Infeasible(Exception):
+    """No choice of modes fits; `op` is one that was left without a mode, where that is known."""
+
+    def __init__(self, op: int | None = None) -> None:
+        super().__init__("no placement fits")
+        self.op = op
+
+
+def price_of(problem: Problem, modes: Sequence[int]) -> int | None:
+    """What a choice of modes costs, conversions included; None where it does not fit."""
+    total = 0
+    needs: dict[int, set[int]] = {}
+    born: dict[int, int] = {}
+    for op, m in zip(problem.ops, modes):
+        mode = op.modes[m]
+        total += mode.price
+        for v, state in zip(op.writes, mode.gives):
+            if state is not None:
+                born[v] = state
+    for op, m in zip(problem.ops, modes):
+        for slot, (v, state) in enumerate(zip(op.reads, op.modes[m].needs)):
+            if state is None:
+                continue
+            start = born.get(v)
+            if start is None or (slot, start, state) in op.barred:
+                return None
+            needs.setdefault(v, set()).add(state)
+    for v, states in needs.items():
+        paid = problem.values[v].up(born[v], states)
+        if paid is None:
+            return None
+        total += paid
+    return total
