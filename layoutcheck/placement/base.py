@@ -1,0 +1,240 @@
+"""The program below its conversions: every value once, in the form that holds all tokens.
+
+What slices, gathers, reduces or pads the tokens over the group is left out, and with it the views that only bring them about: a value
+that has the same content as one before it is that one. What is left is typed again on all tokens; an op that refuses them (a dispatch
+of replicated tokens) is typed on a rank's share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.call import Result
+from layoutcheck.infer.run import apply
+from layoutcheck.layouts import Layout
+from layoutcheck.placement.resize import resized
+from layoutcheck.placement.tokens import Tokens
+from layoutcheck.program import (
+    CALL,
+    OUTPUT,
+    PLACEHOLDER,
+    REGION_BEGIN,
+    REGION_COPY,
+    REGION_END,
+    OpInstance,
+)
+
+# Transforms that only move elements, so that a conversion may be spelled with them.
+MOVES = frozenset(
+    (
+        "all_gather",
+        "reduce_scatter",
+        "all_reduce",
+        "wait",
+        "shard",
+        "slice",
+        "narrow",
+        "pad",
+        "view",
+        "permute",
+        "transpose",
+        "movedim",
+        "squeeze",
+        "unsqueeze",
+        "flatten",
+        "unflatten",
+        "split",
+        "chunk",
+        "cat",
+        "select",
+        "unbind",
+        "same",
+    )
+)
+CONVERTS = frozenset(("all_gather", "reduce_scatter", "all_reduce", "shard", "slice", "narrow", "pad"))
+MAX_CHAIN = 12
+
+
+@attrs.define
+class Base:
+    """The program without conversions.
+
+    alias: per value the value that it is (itself, where it is no conversion's result). full: per value its layout with all tokens
+    (`types` of the graph where it holds none). kept: calls that stay. fixed: calls that take their operands as the graph has them,
+    since on other ones they would give other rows (a dispatch); own: values that are each rank's own for that reason.
+    """
+
+    analysis: Analysis
+    tokens: Tokens
+    alias: list[int]
+    full: list[Any]
+    kept: list[int] = attrs.field(factory=list)
+    fixed: set[int] = attrs.field(factory=set)
+    own: set[int] = attrs.field(factory=set)
+
+    def root(self, value: int) -> int:
+        """The value that this one is below all conversions."""
+        return self.alias[value]
+
+    def instance(self, k: int) -> OpInstance:
+        """The op of a call."""
+        p = self.analysis.program
+        return p.instances[p.op[k]]
+
+
+def strip(analysis: Analysis, tokens: Tokens) -> Base:
+    """The program below its conversions over the tokens' group."""
+    p = analysis.program
+    types = analysis.solution.typing.types
+    base = Base(analysis, tokens, list(range(p.n_values)), list(types))
+    chains: dict[int, tuple[tuple[int, ...], bool]] = {}
+    memo: dict[Any, list[Any]] = {}
+    for k, kind in enumerate(p.kind):
+        outs = range(p.first[k], p.first[k] + p.outs[k])
+        if kind == PLACEHOLDER:
+            base.kept.append(k)
+            continue
+        if kind in (REGION_BEGIN, REGION_END, REGION_COPY):
+            base.kept.append(k)
+            base.full[p.first[k]] = base.full[base.root(p.inputs[k][0])]
+            continue
+        if kind != CALL:
+            base.kept.append(k)
+            continue
+        if _is_conversion(base, k, chains):
+            continue
+        base.kept.append(k)
+        _retype(base, k, memo)
+        for v in outs:
+            base.alias[v] = v
+    return base
+
+
+def _is_conversion(base: Base, k: int, chains: dict[int, tuple[tuple[int, ...], bool]]) -> bool:
+    """Whether all that a call gives is some value before it, converted; follows chains of movements."""
+    p = base.analysis.program
+    types = base.analysis.solution.typing.types
+    instance = base.instance(k)
+    rule = instance.rule
+    if rule is None or rule.kind != "code" or rule.code not in MOVES or rule.mutates or instance.bases:
+        return False
+    data = [v for v in p.inputs[k] if isinstance(types[v], Layout)]
+    if not data or not p.outs[k] or any(base.root(v) in base.own for v in data):
+        return False
+    found = [chains.get(v, ((v,), False)) for v in data]
+    chain, converted = found[0]
+    for other, flag in found[1:]:
+        same = 0
+        while same < min(len(chain), len(other)) and chain[same] == other[same]:
+            same += 1
+        chain, converted = chain[:same], converted or flag
+    if not chain or len(chain) > MAX_CHAIN:
+        return False
+    source = types[data[0]]
+    outs = range(p.first[k], p.first[k] + p.outs[k])
+    now = converted or (rule.code in CONVERTS and _moves_tokens(base, source, types[p.first[k]]))
+    if not (now or rule.code in MOVES):
+        return False
+    for v in outs:
+        chains[v] = ((*chain, v), now)
+    if not now:
+        return False
+    done = True
+    for v in outs:
+        of = types[v]
+        match = None
+        if isinstance(of, Layout):
+            form = base.tokens.full(of)
+            match = next((u for u in chain if _same_content(base, u, form)), None)
+        if match is None:
+            done = False
+        else:
+            base.alias[v] = base.alias[match]
+    return done
+
+
+def _same_content(base: Base, value: int, form: Layout) -> bool:
+    of = base.analysis.solution.typing.types[value]
+    return isinstance(of, Layout) and base.tokens.full(of) is form
+
+
+def _moves_tokens(base: Base, source: Any, out: Any) -> bool:
+    """Whether a call changes what the ranks of the group hold of the tokens, or pads them."""
+    if not isinstance(source, Layout) or not isinstance(out, Layout):
+        return False
+    tokens = base.tokens
+    for m in tokens.group.axes:
+        if source.bound_map.get(m, ()) != out.bound_map.get(m, ()):
+            return True
+        if (m in source.partial) != (m in out.partial):
+            return True
+    # padding, the removal of it, a slice of the whole
+    return tokens.full(source) is tokens.full(out)
+
+
+def _retype(base: Base, k: int, memo: dict[Any, list[Any]]) -> None:
+    """The layouts that a call gives on all tokens, or on a rank's share where it refuses them."""
+    p = base.analysis.program
+    types = base.analysis.solution.typing.types
+    ins = tuple(base.full[base.root(v)] for v in p.inputs[k])
+    own = tuple(types[v] for v in p.inputs[k])
+    outs = [types[p.first[k] + j] for j in range(p.outs[k])]
+    if all(a is b or a == b for a, b in zip(ins, own)):
+        given = [_form(base, of) for of in outs]
+    else:
+        key = (p.op[k], ins, tuple(outs))
+        known = memo.get(key)
+        given = memo[key] = _on_all(base, k, ins, own, outs) if known is None else known
+        if base.instance(k).bases:
+            own_outs = p.outs[k] - len(base.instance(k).bases)
+            for j, slot in enumerate(base.instance(k).bases):
+                if slot >= 0:
+                    given = [*given[: own_outs + j], ins[slot], *given[own_outs + j + 1 :]]
+    rows = any(base.root(v) in base.own for v in p.inputs[k])
+    for j, (of, was) in enumerate(zip(given, outs)):
+        value = p.first[k] + j
+        base.full[value] = of
+        if not isinstance(of, Layout) or not isinstance(was, Layout):
+            continue
+        if (rows and not base.tokens.holds(was)) or not _alike(of, _form(base, was)):
+            base.own.add(value)
+            base.full[value] = was
+            if not rows:
+                base.fixed.add(k)
+
+
+def _alike(a: Layout, b: Layout) -> bool:
+    return a is b or (a.axes == b.axes and a.bound == b.bound and a.dtype == b.dtype)
+
+
+def _form(base: Base, of: Any) -> Any:
+    return base.tokens.full(of) if isinstance(of, Layout) else of
+
+
+def _on_all(base: Base, k: int, ins: tuple[Any, ...], own: tuple[Any, ...], outs: list[Any]) -> list[Any]:
+    wanted = [_form(base, of) for of in outs]
+    result = typed(base, k, ins, wanted)
+    if result is not None and len(result.outs) >= len(outs):
+        return [_form(base, of) for of in result.outs[: len(outs)]]
+    return wanted
+
+
+def typed(base: Base, k: int, ins: tuple[Any, ...], wanted: list[Any]) -> Result | None:
+    """What a call's rule says of these operands, its sizes written for the result `wanted`; None where it finds fault."""
+    p = base.analysis.program
+    instance = base.instance(k)
+    was = base.analysis.solution.typing.types[p.first[k]] if p.outs[k] else None
+    if wanted and isinstance(wanted[0], Layout):
+        again = resized(instance, was, wanted[0])
+        if again is not None:
+            instance = again[0]
+    result = apply(base.analysis.solver.ctx, instance, ins)
+    return None if result.issues or result.wants else result
+
+
+def outputs_of(base: Base) -> list[int]:
+    """The output calls."""
+    return [k for k in base.kept if base.analysis.program.kind[k] == OUTPUT]

@@ -1,0 +1,112 @@
+"""The nodes that bring a value from one state to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from layoutcheck.graph import Node, Ref, TensorMeta
+from layoutcheck.layouts import Layout
+from layoutcheck.placement.dialect import Dialect, filled
+from layoutcheck.placement.tokens import Tokens
+from layoutcheck.regions.names import Names
+from layoutcheck.symbols import Size
+
+
+@attrs.define
+class Converter:
+    """Writes conversions over one group; `made` counts them by kind."""
+
+    tokens: Tokens
+    dialect: Dialect
+    names: Names
+    rank: int
+    ranks: tuple[int, ...]
+
+    def write(self, kind: str, source: Node, full: Layout, local: Layout | None) -> list[Node]:
+        """The nodes of one conversion of the value that `source` gives; the last one gives the result.
+
+        Args:
+            kind: `slice`, `all_gather`, `reduce_scatter` or `all_reduce`.
+            source: the node of the value, as it is named.
+            full: its layout with all tokens.
+            local: its layout as a share; None for an all_reduce.
+        """
+        dim = self.tokens.dim(full)
+        dim = 0 if dim is None else dim
+        if kind == "all_reduce":
+            return self._collective(kind, source, 0, full)
+        if kind == "slice":
+            out = self._padded(source, dim, full)
+            return [*out, self._share(out[-1] if out else source, dim, full)]
+        if kind == "reduce_scatter":
+            out = self._padded(source, dim, full)
+            return [*out, *self._collective(kind, out[-1] if out else source, dim, full)]
+        out = self._collective(kind, source, dim, full)
+        if self.tokens.is_padded:
+            out.append(
+                self._node("unpad", "aten.slice.Tensor", (Ref(out[-1].name), dim, 0, full.shape[dim]), source)
+            )
+        return out
+
+    def _padded(self, source: Node, dim: int, full: Layout) -> list[Node]:
+        if not self.tokens.is_padded:
+            return []
+        more: Size = self.tokens.total - self.tokens.domain.extent
+        amounts = (*[0, 0] * (full.rank - 1 - dim), 0, more)
+        return [self._node("pad", "aten.constant_pad_nd.default", (Ref(source.name), amounts, 0.0), source)]
+
+    def _share(self, source: Node, dim: int, full: Layout) -> Node:
+        del full
+        share = self.tokens.share
+        start: Size = share * self.rank
+        args = (Ref(source.name), dim, start, start + share)
+        return self._node("share", "aten.slice.Tensor", args, source)
+
+    def _collective(self, kind: str, source: Node, dim: int, full: Layout) -> list[Node]:
+        out: list[Node] = []
+        at = source
+        turned = dim != 0 and not self.dialect.any_dim
+        if turned:
+            out.append(self._node("turned", "aten.transpose.int", (Ref(at.name), 0, dim), at))
+            at = self._node("rows", "aten.clone.default", (Ref(out[-1].name),), at)
+            out.append(at)
+        given: dict[str, Any] = {
+            "dim": dim,
+            "rank": self.ranks[self.rank] if self.rank < len(self.ranks) else self.rank,
+            "ranks": self.ranks,
+            "size": self.tokens.group.size,
+            "group": self.tokens.group.name,
+        }
+        for number, (target, args) in enumerate(self.dialect.steps[kind]):
+            at = self._node(
+                kind if number == 0 else "wait", target, filled(args, {**given, "x": Ref(at.name)}), source
+            )
+            out.append(at)
+        if turned:
+            out.append(self._node("back", "aten.transpose.int", (Ref(at.name), 0, dim), source))
+        return out
+
+    def _node(self, word: str, target: str, args: tuple[Any, ...], like: Node) -> Node:
+        name = self.names.fresh(f"{_stem(like.name)}_{word}")
+        return Node(name, "call_function", target, args, {}, None, None, like.module, like.module_type)
+
+
+_WORDS = ("_turned", "_rows", "_wait", "_pad", "_share", "_all_gather", "_reduce_scatter", "_all_reduce")
+
+
+def _stem(name: str) -> str:
+    """A name without the words of conversions that were written before it."""
+    again = True
+    while again:
+        again = False
+        for word in _WORDS:
+            if name.endswith(word) and len(name) > len(word):
+                name, again = name[: -len(word)], True
+    return name
+
+
+def meta_of(of: object) -> TensorMeta | None:
+    """What is recorded of a value in a layout."""
+    return TensorMeta(of.shape, of.dtype) if isinstance(of, Layout) else None

@@ -1,0 +1,108 @@
+"""What a contract demands of calls: states in which operands and results may be, conversions that may not stand before an operand."""
+
+from __future__ import annotations
+
+import attrs
+
+from layoutcheck.contracts.model import CONVERSIONS, Boundary, Contract
+from layoutcheck.contracts.sites import sites_of
+from layoutcheck.placement.base import Base
+from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL
+from layoutcheck.program import CALL
+from layoutcheck.roles import Roles
+
+_STATES = {"Full": FULL, "Local": LOCAL, "Partial": PARTIAL}
+ALL = frozenset((FULL, LOCAL, PARTIAL))
+# What brings a value from one state to another, each a list of conversions in a row.
+PATHS = {
+    (PARTIAL, LOCAL): (("reduce_scatter",), ("all_reduce", "slice")),
+    (LOCAL, FULL): (("all_gather",),),
+    (PARTIAL, FULL): (("all_reduce",), ("reduce_scatter", "all_gather")),
+    (FULL, LOCAL): (("slice",),),
+}
+
+
+@attrs.define
+class Demand:
+    """States that an operand (or a result) may be in, with the boundaries that say so."""
+
+    states: frozenset[int] = ALL
+    why: list[Boundary] = attrs.field(factory=list)
+
+
+@attrs.define
+class Demands:
+    """A contract's demands by `(call, slot)` of operands, `(call, place)` of results, and conversions barred by operand."""
+
+    operands: dict[tuple[int, int], Demand] = attrs.field(factory=dict)
+    results: dict[tuple[int, int], Demand] = attrs.field(factory=dict)
+    barred: dict[tuple[int, int], set[tuple[int, int]]] = attrs.field(factory=dict)
+    sites: int = 0
+
+
+def demands_of(base: Base, roles: Roles, contract: Contract) -> Demands:
+    """All demands of a contract on the program below its conversions."""
+    found = Demands()
+    kept = set(base.kept)
+    for boundary in contract.boundaries:
+        if boundary.role == "layer":
+            continue
+        for site in sites_of(base.analysis, roles, boundary):
+            if site.value >= base.analysis.program.n_values:
+                continue
+            found.sites += 1
+            _states(base, found, boundary, site.call, site.slot, site.value, kept)
+            if boundary.via is not None:
+                _bars(base, roles, found, boundary, site.call, site.slot, site.value, kept)
+    return found
+
+
+def _states(
+    base: Base, found: Demands, b: Boundary, call: int, slot: int, value: int, kept: set[int]
+) -> None:
+    states = set(ALL)
+    if b.require and "Sharded" not in b.require:
+        states &= {_STATES[s] for s in b.require}
+    if b.at_most is not None:
+        states &= {s for s in ALL if s <= _STATES[b.at_most]}
+    if b.at_least is not None:
+        states &= {s for s in ALL if s >= _STATES[b.at_least]}
+    if b.carry is not None and b.carry in _STATES:
+        states &= {_STATES[b.carry]}
+    if states == ALL:
+        return
+    p = base.analysis.program
+    if slot >= 0 and call in kept and p.kind[call] == CALL:
+        demand = found.operands.setdefault((call, slot), Demand())
+    else:
+        root = base.root(value)
+        maker = p.value_call[root]
+        demand = found.results.setdefault((maker, root - p.first[maker]), Demand())
+    demand.states &= states
+    demand.why.append(b)
+
+
+def _bars(
+    base: Base, roles: Roles, found: Demands, b: Boundary, call: int, slot: int, value: int, kept: set[int]
+) -> None:
+    """Conversions that a boundary does not allow, on its operand and on the views that lead to it."""
+    assert b.via is not None
+    away = {
+        move
+        for move, ways in PATHS.items()
+        if not any(all(kind in b.via or kind not in CONVERSIONS for kind in way) for way in ways)
+    }
+    if not away:
+        return
+    p = base.analysis.program
+    if slot >= 0 and call in kept and p.kind[call] == CALL:
+        found.barred.setdefault((call, slot), set()).update(away)
+    at: int | None = value
+    seen: set[int] = set()
+    while at is not None and at < p.n_values and at not in seen:
+        seen.add(at)
+        maker = p.value_call[at]
+        before = roles.flow.carried(at)
+        if before is not None and maker in kept and p.kind[maker] == CALL and before in p.inputs[maker]:
+            found.barred.setdefault((maker, p.inputs[maker].index(before)), set()).update(away)
+        at = before

@@ -1,0 +1,165 @@
+"""Placing conversions: from a solved program and a contract to the graph that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from layoutcheck.contracts.model import Contract
+from layoutcheck.cost.prices import ByteRates, Prices
+from layoutcheck.errors import InputError
+from layoutcheck.graph import Graph
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.mesh import Group
+from layoutcheck.placement.base import Base, strip
+from layoutcheck.placement.convert import Converter
+from layoutcheck.placement.demands import Demands, demands_of
+from layoutcheck.placement.dialect import dialect_of
+from layoutcheck.placement.emit import Emitter, Inserted
+from layoutcheck.placement.modes import Way, Ways
+from layoutcheck.placement.pricing import NOMINAL, Pricing
+from layoutcheck.placement.problem import Infeasible, Placement
+from layoutcheck.placement.program_problem import ProgramProblem, build_problem
+from layoutcheck.placement.solve import solve
+from layoutcheck.placement.tokens import Tokens, stream_domain
+from layoutcheck.regions.names import Names
+from layoutcheck.roles import Roles, find_roles
+from layoutcheck.symbols import free_symbols
+
+
+@attrs.define
+class Placed:
+    """A placement with all that it was made from. `chosen` is the way of each call, `born` the state of each value."""
+
+    base: Base
+    ways: Ways
+    demands: Demands
+    pricing: Pricing
+    problem: ProgramProblem
+    placement: Placement
+    chosen: dict[int, Way]
+    born: dict[int, int | None]
+    needed: dict[int, dict[int, list[int]]]
+    roles: Roles
+    graph: Graph
+    inserted: list[Inserted]
+
+
+def place(
+    analysis: Analysis, contract: Contract, *, prices: Prices | None = None, values: Mapping[str, int] | None = None
+) -> Placed:
+    """The cheapest program that holds a contract, from one that may hold other conversions or none.
+
+    Args:
+        analysis: the solved program.
+        contract: which layout each boundary has.
+        prices: what conversions and ops cost; bytes over default bandwidths where not given.
+        values: numbers for symbolic sizes, at which prices are compared.
+
+    Raises:
+        InputError: the program has no decoder layer, no group of the contract's name, or can't be run as the contract demands.
+    """
+    roles = find_roles(analysis)
+    group = group_for(analysis, contract, roles)
+    domain = stream_domain(roles, list(analysis.solution.typing.types))
+    if domain is None:
+        raise InputError("the residual stream counts no tokens: name them with --tokens INPUT:DIM")
+    tokens = Tokens(analysis.mesh, group, domain)
+    base = strip(analysis, tokens)
+    ways = Ways(base)
+    demands = demands_of(base, roles, contract)
+    numbers = dict(values or {})
+    for symbol in free_symbols(domain.extent):
+        numbers.setdefault(symbol, NOMINAL)
+    if prices is None:
+        prices = ByteRates(mesh=analysis.mesh, values=_numbers(analysis, numbers))
+    pricing = Pricing(ways, prices, numbers)
+    for k in base.kept:
+        ways.of(k) if analysis.program.op[k] >= 0 and analysis.program.instances[analysis.program.op[k]].rule else None
+    problem = build_problem(base, ways, demands, pricing)
+    try:
+        placement = solve(problem.problem)
+    except Infeasible as error:
+        raise InputError(_stuck(analysis, problem, error, contract)) from None
+    return _written(Placed(base, ways, demands, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, []))
+
+
+def group_for(analysis: Analysis, contract: Contract, roles: Roles) -> Group:
+    """The contract's group. Raises InputError where there is none, or no decoder layer."""
+    if not roles.layers:
+        raise InputError("no decoder layer was found: no residual stream with attention on it")
+    group = analysis.mesh.groups.get(contract.group)
+    if group is None or not group.axes:
+        names = ", ".join(n for n, g in analysis.mesh.groups.items() if g.axes) or "none"
+        raise InputError(
+            f"the graph has no group {contract.group} of more than one rank (its groups: {names});"
+            f" name it with --group {contract.group}=SIZE"
+        )
+    for condition, wanted in contract.applies:
+        held = roles.is_sparse() if condition == "sparse" else any(b.kind == "moe" for b in roles.blocks)
+        if held is not wanted:
+            what = {
+                "sparse": "attention over keys that an indexer's top-k picked",
+                "experts": "a mixture of experts",
+            }[condition]
+            raise InputError(
+                f"{contract.name} is for decoders {'with' if wanted else 'without'} {what}, and here is {'one' if held else 'none'}"
+            )
+    return group
+
+
+def _numbers(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
+    """A number for every symbol of a program's sizes."""
+    out = dict(given)
+    for of in analysis.solution.typing.types:
+        for size in getattr(of, "shape", ()):
+            for name in free_symbols(size):
+                out.setdefault(name, NOMINAL)
+    return out
+
+
+def _stuck(analysis: Analysis, problem: ProgramProblem, error: Infeasible, contract: Contract) -> str:
+    where = ""
+    if error.op is not None:
+        where = f" at {analysis.program.nodes[problem.calls[error.op][0]].name}"
+    return f"no placement holds {contract.name}: its boundaries contradict each other or the weights' layout{where}"
+
+
+def _written(placed: Placed) -> Placed:
+    problem, analysis = placed.problem, placed.base.analysis
+    for op, calls, ways, mode in zip(
+        problem.problem.ops, problem.calls, problem.ways, placed.placement.modes
+    ):
+        way = ways[mode]
+        for value, state in zip(op.writes, way.gives):
+            placed.born[value] = state
+        for value, state in zip(op.reads, way.needs):
+            if state is not None:
+                placed.needed.setdefault(value, {}).setdefault(state, []).append(calls[0])
+        if len(calls) == 1:
+            placed.chosen[calls[0]] = way
+        else:
+            for k in calls:
+                placed.chosen[k] = Way(way.needs[:1], way.gives[:1], way.ins[:1], ())
+    mesh = analysis.mesh
+    tokens = placed.base.tokens
+    rank = mesh.rank_in(tokens.group) or 0
+    ranks = next((r for r, g in mesh.by_ranks.items() if g.axes == tokens.group.axes), None)
+    size = tokens.group.size
+    if ranks is None:
+        ranks = tuple(range(size)) if isinstance(size, int) else ()
+    converter = Converter(
+        tokens, dialect_of(analysis.graph), Names(n.name for n in analysis.graph.nodes), rank, ranks
+    )
+    emitter = Emitter(
+        placed.ways,
+        placed.chosen,
+        placed.born,
+        placed.needed,
+        lambda v: problem.problem.values[v],
+        converter,
+    )
+    placed.graph = emitter.write()
+    placed.inserted = emitter.inserted
+    return placed

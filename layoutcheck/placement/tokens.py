@@ -1,0 +1,162 @@
+"""The tokens that placement cuts, and a value's layout in each state.
+
+One token domain is cut over one group: that of the residual stream. A value is *Full* with every digit of that domain on its axes, *Local*
+with the group's digit of the first of these axes taken off, *Partial* where it is Full but for a pending sum.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from layoutcheck.domains import Domain, Factor, is_token_like, padded
+from layoutcheck.layouts import Layout, replace
+from layoutcheck.mesh import Group, Mesh
+from layoutcheck.roles import Roles
+from layoutcheck.symbols import Size, cdiv, divide_exact
+from layoutcheck.transforms.pieces import take_share
+
+
+@attrs.define
+class Tokens:
+    """The domain that is cut, the group over which it is, and the layouts that this gives.
+
+    `share`: rows of a rank. `total`: rows with padding; equal to the domain's extent where it divides.
+    """
+
+    mesh: Mesh
+    group: Group
+    domain: Domain
+    _local: dict[Layout, Layout | None] = attrs.field(factory=dict, repr=False)
+    _full: dict[Layout, Layout] = attrs.field(factory=dict, repr=False)
+
+    @property
+    def share(self) -> Size:
+        """Rows that one rank holds."""
+        even = divide_exact(self.domain.extent, self.group.size)
+        return cdiv(self.domain.extent, self.group.size) if even is None else even
+
+    @property
+    def total(self) -> Size:
+        """Rows over all ranks, padding included."""
+        even = divide_exact(self.domain.extent, self.group.size)
+        return self.domain.extent if even is not None else self.share * self.group.size
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the shares need padding."""
+        return divide_exact(self.domain.extent, self.group.size) is None
+
+    def _is_mine(self, domain: Domain) -> bool:
+        base = domain.args[0] if domain.kind == "pad" else domain
+        if base is self.domain:
+            return True
+        return base.kind == "iota" and base.extent is self.domain.extent
+
+    def place(self, of: Layout) -> tuple[int, int] | None:
+        """The first axis that holds the whole domain, and which of its factors that is."""
+        for i, axis in enumerate(of.axes):
+            for j, f in enumerate(axis):
+                if f.is_whole and self._is_mine(f.domain):
+                    return i, j
+        return None
+
+    def holds(self, of: Layout) -> bool:
+        """Whether any digit of the domain is on an axis."""
+        return any(self._is_mine(f.domain) for axis in of.axes for f in axis)
+
+    def full(self, of: Layout) -> Layout:
+        """The layout with all tokens: no digit taken off over the group, no padding, no pending sum."""
+        found = self._full.get(of)
+        if found is None:
+            found = self._full[of] = self._uncut(of)
+        return found
+
+    def _uncut(self, of: Layout) -> Layout:
+        group = self.group.axes
+        bound = dict(of.bound_map)
+        cut: set[Domain] = set()
+        for m in group:
+            mine = [b for b in bound.get(m, ()) if self._is_mine(b.domain)]
+            if mine:
+                cut.update(b.domain for b in mine)
+                bound[m] = tuple(b for b in bound[m] if b not in mine)
+        axes = tuple(tuple(self._whole(f, cut) for f in axis) for axis in of.axes)
+        partial = tuple(m for m in of.partial if m not in group)
+        return replace(of, axes=axes, bound=bound, partial=partial, value=_plain(of.value))
+
+    def _whole(self, f: Factor, cut: set[Domain]) -> Factor:
+        if f.domain in cut and f.stride == 1 and not f.is_whole:
+            f = f.domain.whole
+        if f.is_whole and f.domain.kind == "pad" and self._is_mine(f.domain):
+            inner: Domain = f.domain.args[0]
+            return inner.whole
+        return f
+
+    def local(self, of: Layout) -> Layout | None:
+        """A rank's share of a Full layout; None where it holds none of the tokens, or the group cuts something else in it."""
+        if of not in self._local:
+            self._local[of] = self._cut(of)
+        return self._local[of]
+
+    def _cut(self, of: Layout) -> Layout | None:
+        at = self.place(of)
+        if at is None or any(m in of.bound_map or m in of.partial for m in self.group.axes):
+            return None
+        dim, j = at
+        f = of.axes[dim][j]
+        digit = f
+        each = divide_exact(f.domain.extent, self.group.size)
+        if each is None:
+            each = cdiv(f.domain.extent, self.group.size)
+            digit = padded(f.domain, each * self.group.size).whole
+        sizes = [self.mesh.size(m) for m in self.group.axes]
+        taken = take_share(digit, self.group, each, sizes)
+        if taken is None:
+            return None
+        bound = dict(of.bound_map)
+        for m, b in taken[1].items():
+            bound[m] = (*bound.get(m, ()), b)
+        axis = (*of.axes[dim][:j], taken[0], *of.axes[dim][j + 1 :])
+        return replace(of, axes=(*of.axes[:dim], axis, *of.axes[dim + 1 :]), bound=bound)
+
+    def partial(self, of: Layout) -> Layout | None:
+        """A pending sum of this Full layout; None for integers and for what the group cuts."""
+        if not of.dtype.startswith(("float", "bfloat", "complex")):
+            return None
+        if any(m in of.bound_map for m in self.group.axes):
+            return None
+        return replace(of, partial=(*of.partial, *self.group.axes))
+
+    def dim(self, of: Layout) -> int | None:
+        """The axis along which a Full layout is sliced and gathered; None where its tokens are not an axis' leading factor, so
+        that a slice of the axis would take other rows.
+        """
+        at = self.place(of)
+        if at is None:
+            return None
+        dim, j = at
+        lead = [f for f in of.axes[dim][:j] if f.extent != 1]
+        return None if lead or len(of.axes[dim]) > j + 1 else dim
+
+
+def _plain(value: tuple[object, ...] | None) -> tuple[object, ...] | None:
+    """What values point into, without marks of padding and shares."""
+    if value and value[0] == "share":
+        inner = value[1]
+        return inner if isinstance(inner, tuple) else None
+    return None if value == ("padded",) else value
+
+
+def stream_domain(roles: Roles, types: list[object]) -> Domain | None:
+    """The token domain of the residual stream: of its last token axis, where that has more than one row."""
+    for block in roles.blocks:
+        for value in (block.join.total, block.join.branch, block.join.stream):
+            of = types[value] if value < len(types) else None
+            if not isinstance(of, Layout):
+                continue
+            found = [f.domain for axis in of.axes for f in axis if is_token_like(f.domain)]
+            found = [d.args[0] if d.kind == "pad" else d for d in found]
+            wide = [d for d in found if d.extent != 1]
+            if wide or found:
+                return (wide or found)[-1]
+    return None
