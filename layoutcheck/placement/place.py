@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -17,12 +17,15 @@ from layoutcheck.placement.convert import Converter
 from layoutcheck.placement.demands import Demands, demands_of
 from layoutcheck.placement.dialect import dialect_of
 from layoutcheck.placement.emit import Emitter, Inserted
+from layoutcheck.placement.fused import bound_targets, put_together, taken_apart
 from layoutcheck.placement.modes import Way, Ways
 from layoutcheck.placement.pricing import NOMINAL, Pricing
 from layoutcheck.placement.problem import Infeasible, Placement
 from layoutcheck.placement.program_problem import ProgramProblem, build_problem
 from layoutcheck.placement.solve import solve
 from layoutcheck.placement.tokens import Tokens, stream_domain
+from layoutcheck.program import CALL
+from layoutcheck.regions.fusion_rules import FusionBook
 from layoutcheck.regions.names import Names
 from layoutcheck.roles import Roles, find_roles
 from layoutcheck.symbols import free_symbols
@@ -47,7 +50,12 @@ class Placed:
 
 
 def place(
-    analysis: Analysis, contract: Contract, *, prices: Prices | None = None, values: Mapping[str, int] | None = None
+    analysis: Analysis,
+    contract: Contract,
+    *,
+    prices: Prices | None = None,
+    values: Mapping[str, int] | None = None,
+    again: Callable[[Graph], Analysis] | None = None,
 ) -> Placed:
     """The cheapest program that holds a contract, from one that may hold other conversions or none.
 
@@ -56,33 +64,50 @@ def place(
         contract: which layout each boundary has.
         prices: what conversions and ops cost; bytes over default bandwidths where not given.
         values: numbers for symbolic sizes, at which prices are compared.
+        again: solves a graph as `analysis` was; with it, fused ops are taken apart where a conversion has to stand between
+            their parts.
 
     Raises:
         InputError: the program has no decoder layer, no group of the contract's name, or can't be run as the contract demands.
     """
     roles = find_roles(analysis)
     group = group_for(analysis, contract, roles)
-    domain = stream_domain(roles, list(analysis.solution.typing.types))
-    if domain is None:
-        raise InputError("the residual stream counts no tokens: name them with --tokens INPUT:DIM")
-    tokens = Tokens(analysis.mesh, group, domain)
-    base = strip(analysis, tokens)
-    ways = Ways(base)
+    ways = _ways(analysis, roles, group)
+    if again is not None:
+        book = FusionBook.load()
+        targets = bound_targets(ways, book)
+        if targets:
+            apart, splits = taken_apart(analysis.graph, targets, book)
+            placed = place(again(apart), contract, prices=prices, values=values)
+            placed.graph = put_together(apart, placed.graph, splits, book)
+            return placed
+    base = ways.base
     demands = demands_of(base, roles, contract)
     numbers = dict(values or {})
-    for symbol in free_symbols(domain.extent):
+    for symbol in free_symbols(base.tokens.domain.extent):
         numbers.setdefault(symbol, NOMINAL)
     if prices is None:
         prices = ByteRates(mesh=analysis.mesh, values=_numbers(analysis, numbers))
     pricing = Pricing(ways, prices, numbers)
-    for k in base.kept:
-        ways.of(k) if analysis.program.op[k] >= 0 and analysis.program.instances[analysis.program.op[k]].rule else None
     problem = build_problem(base, ways, demands, pricing)
     try:
         placement = solve(problem.problem)
     except Infeasible as error:
         raise InputError(_stuck(analysis, problem, error, contract)) from None
     return _written(Placed(base, ways, demands, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, []))
+
+
+def _ways(analysis: Analysis, roles: Roles, group: Group) -> Ways:
+    """What each call of a program can run on, in order, so that what may be a pending sum is known to its readers."""
+    domain = stream_domain(roles, list(analysis.solution.typing.types))
+    if domain is None:
+        raise InputError("the residual stream counts no tokens: name them with --tokens INPUT:DIM")
+    ways = Ways(strip(analysis, Tokens(analysis.mesh, group, domain)))
+    p = analysis.program
+    for k in ways.base.kept:
+        if p.kind[k] == CALL:
+            ways.of(k)
+    return ways
 
 
 def group_for(analysis: Analysis, contract: Contract, roles: Roles) -> Group:
