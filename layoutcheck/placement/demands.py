@@ -40,11 +40,20 @@ class Demands:
     sites: int = 0
 
 
+# Attention runs on all tokens where a contract says nothing of it: metadata of fused attention (query starts, lengths) describes
+# whose rows the queries are, and no layout says so.
+UNSAID = (
+    Boundary("attention.core", "output", require=("Full",), doc="attention runs on all tokens unless a contract says otherwise"),
+    Boundary("attention.indexer", "output", require=("Full",), doc="so does the indexer"),
+)
+
+
 def demands_of(base: Base, roles: Roles, contract: Contract) -> Demands:
     """All demands of a contract on the program below its conversions."""
     found = Demands()
     kept = set(base.kept)
-    for boundary in contract.boundaries:
+    said = {b.role for b in contract.boundaries}
+    for boundary in (*contract.boundaries, *(b for b in UNSAID if not said & {"attention.core", "attention.indexer"})):
         if boundary.role == "layer":
             continue
         for site in sites_of(base.analysis, roles, boundary):
