@@ -79,7 +79,7 @@ def problems(draw: st.DrawFn, chain: bool = False) -> Problem:
     for _ in range(n_values):
         a, b = draw(prices), draw(prices)
         reduce = a + b if chain or draw(st.booleans()) else draw(st.none() | st.integers(0, 12))
-        values.append(Value(a, b, reduce, chain or draw(st.booleans())))
+        values.append(Value(a, b, reduce, draw(st.integers(0, 3)) if chain else draw(st.none() | st.integers(0, 3))))
     return Problem(tuple(ops), tuple(values))
 
 

@@ -272,7 +272,7 @@ class Runner:
         self.region_types[(region, values)] = outs
         return outs
 
-    def _front_of(self, k: int, base: int) -> int | None:
+    def front_of(self, k: int, base: int) -> int | None:
         """The axis of which a view call takes the beginning, None where it is no such slice."""
         instance = self.program.instances[self.program.op[k]]
         transform = transform_of(instance)
@@ -325,7 +325,7 @@ class Runner:
                 old = types[base]
                 if not isinstance(old, Layout) or not isinstance(types[value], Layout):
                     break
-                types[base] = written_back(old, types[value], self._front_of(call, base))
+                types[base] = written_back(old, types[value], self.front_of(call, base))
                 value = base
             self._check_buffer(types, k, key, slot, value, hits)
 

@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.call import Result
-from layoutcheck.infer.run import apply
+from layoutcheck.infer.call import Result, slots_in
+from layoutcheck.infer.run import apply, transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.resize import resized
 from layoutcheck.placement.tokens import Tokens
@@ -64,7 +64,8 @@ class Base:
 
     alias: per value the value that it is (itself, where it is no conversion's result). full: per value its layout with all tokens
     (`types` of the graph where it holds none). kept: calls that stay. fixed: calls that take their operands as the graph has them,
-    since on other ones they would give other rows (a dispatch); own: values that are each rank's own for that reason.
+    since on other ones they would give other rows (a dispatch); own: values that are each rank's own for that reason. written: buffers that ops write into, with the views
+    through which they do: no conversion may stand between a buffer and what is written.
     """
 
     analysis: Analysis
@@ -74,6 +75,7 @@ class Base:
     kept: list[int] = attrs.field(factory=list)
     fixed: set[int] = attrs.field(factory=set)
     own: set[int] = attrs.field(factory=set)
+    written: set[int] = attrs.field(factory=set)
 
     def root(self, value: int) -> int:
         """The value that this one is below all conversions."""
@@ -90,6 +92,7 @@ def strip(analysis: Analysis, tokens: Tokens) -> Base:
     p = analysis.program
     types = analysis.solution.typing.types
     base = Base(analysis, tokens, list(range(p.n_values)), list(types))
+    base.written = _written(analysis)
     chains: dict[int, tuple[tuple[int, ...], bool]] = {}
     memo: dict[Any, list[Any]] = {}
     for k, kind in enumerate(p.kind):
@@ -113,6 +116,32 @@ def strip(analysis: Analysis, tokens: Tokens) -> Base:
     return base
 
 
+def _written(analysis: Analysis) -> set[int]:
+    """Values that ops change in place, and what they are views of, with all other views of that."""
+    p = analysis.program
+    source: dict[int, int] = {}
+    found: set[int] = set()
+    for k, kind in enumerate(p.kind):
+        if kind != CALL:
+            continue
+        instance = p.instances[p.op[k]]
+        transform = transform_of(instance)
+        if transform is not None and transform.is_view and p.inputs[k]:
+            for v in range(p.first[k], p.first[k] + p.outs[k]):
+                source[v] = p.inputs[k][0]
+        if instance.rule is not None and instance.rule.mutates and not instance.bases:
+            for name in instance.rule.mutates:
+                for slot in slots_in(instance.params.get(name)):
+                    at: int | None = p.inputs[k][slot]
+                    while at is not None and at not in found:
+                        found.add(at)
+                        at = source.get(at)
+    for v in source:
+        if source[v] in found:
+            found.add(v)
+    return found
+
+
 def _is_conversion(base: Base, k: int, chains: dict[int, tuple[tuple[int, ...], bool]]) -> bool:
     """Whether all that a call gives is some value before it, converted; follows chains of movements."""
     p = base.analysis.program
@@ -123,6 +152,8 @@ def _is_conversion(base: Base, k: int, chains: dict[int, tuple[tuple[int, ...], 
         return False
     data = [v for v in p.inputs[k] if isinstance(types[v], Layout)]
     if not data or not p.outs[k] or any(base.root(v) in base.own for v in data):
+        return False
+    if any(v in base.written for v in (*data, *range(p.first[k], p.first[k] + p.outs[k]))):
         return False
     found = [chains.get(v, ((v,), False)) for v in data]
     chain, converted = found[0]

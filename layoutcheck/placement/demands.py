@@ -40,20 +40,16 @@ class Demands:
     sites: int = 0
 
 
-# Attention runs on all tokens where a contract says nothing of it: metadata of fused attention (query starts, lengths) describes
+# Attention runs on all tokens where a contract does not say otherwise: metadata of fused attention (query starts, lengths) describes
 # whose rows the queries are, and no layout says so.
-UNSAID = (
-    Boundary("attention.core", "output", require=("Full",), doc="attention runs on all tokens unless a contract says otherwise"),
-    Boundary("attention.indexer", "output", require=("Full",), doc="so does the indexer"),
-)
+WHOLE = Boundary("attention.core", "output", require=("Full",), doc="attention runs on all tokens unless a contract says otherwise")
 
 
 def demands_of(base: Base, roles: Roles, contract: Contract) -> Demands:
     """All demands of a contract on the program below its conversions."""
     found = Demands()
     kept = set(base.kept)
-    said = {b.role for b in contract.boundaries}
-    for boundary in (*contract.boundaries, *(b for b in UNSAID if not said & {"attention.core", "attention.indexer"})):
+    for boundary in contract.boundaries:
         if boundary.role == "layer":
             continue
         for site in sites_of(base.analysis, roles, boundary):
@@ -63,7 +59,30 @@ def demands_of(base: Base, roles: Roles, contract: Contract) -> Demands:
             _states(base, found, boundary, site.call, site.slot, site.value, kept)
             if boundary.via is not None:
                 _bars(base, roles, found, boundary, site.call, site.slot, site.value, kept)
+    core = next((b for b in contract.boundaries if b.role == "attention.core"), WHOLE)
+    if core.require == ("Full",):
+        _whole_attention(base, roles, found, core, kept)
     return found
+
+
+def _whole_attention(base: Base, roles: Roles, found: Demands, core: Boundary, kept: set[int]) -> None:
+    """All between the entry of an attention block and the end of its core is on all tokens."""
+    p = base.analysis.program
+    for block in roles.blocks:
+        if not block.core:
+            continue
+        last = block.core[-1]
+        inside = set(block.entry)
+        for k in sorted({*block.calls, *block.core}):
+            if k > last or p.kind[k] != CALL or not inside.intersection(p.inputs[k]):
+                continue
+            inside.update(range(p.first[k], p.first[k] + p.outs[k]))
+            if k not in kept:
+                continue
+            for place in range(p.outs[k]):
+                demand = found.results.setdefault((k, place), Demand())
+                demand.states &= {FULL}
+                demand.why.append(core)
 
 
 def _states(

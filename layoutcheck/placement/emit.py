@@ -224,7 +224,9 @@ def steps(born: int, needed: set[int | None], price: Value) -> list[tuple[str, i
         stepwise = scatter
         if FULL in wanted:
             stepwise = None if scatter is None or gather is None else scatter + gather
-        one = reduce if wanted == {FULL} or (price.slices and wanted) else None
+        one = reduce
+        if LOCAL in wanted:
+            one = None if reduce is None or price.slice is None else reduce + price.slice
         prefer_one = one is not None and (
             stepwise is None or one < stepwise or (one == stepwise and wanted == {FULL})
         )

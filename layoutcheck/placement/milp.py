@@ -105,7 +105,7 @@ def _value(
         (PARTIAL, LOCAL, price.scatter),
         (LOCAL, FULL, price.gather),
         (PARTIAL, FULL, price.reduce),
-        (FULL, LOCAL, 0 if price.slices else None),
+        (FULL, LOCAL, price.slice),
     )
     made = {}
     for low, high, paid in ways:

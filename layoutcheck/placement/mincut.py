@@ -142,11 +142,35 @@ def build(problem: Problem, part: Sequence[int], ops: Sequence[Op]) -> Network:
                     continue
                 net.imply(need, ("v", v, step))
             net.cost(("v", v, step), born, price)
+        _slice(net, problem, v, readers[v], ops, inside, net.at_least(own, gives, FULL))
         for reader, slot in readers[v]:
             if reader in inside or own >= 0:
                 allowed = {(i, j) for i, j in allowed_pairs(problem, ops, maker, place, reader, slot)}
                 net.pairs(maker, len(gives), reader, len(ops[reader].modes), allowed)
     return net
+
+
+def _slice(
+    net: Network,
+    problem: Problem,
+    v: int,
+    readers: Sequence[tuple[int, int]],
+    ops: Sequence[Op],
+    inside: set[int],
+    full: Any,
+) -> None:
+    """A slice is paid once where the value is born Full and some reader wants less."""
+    price = problem.values[v].slice
+    if not price or full is SINK:
+        return
+    for reader, slot in readers:
+        states = [m.needs[slot] for m in ops[reader].modes]
+        if states[0] is None:
+            continue
+        need = net.at_least(reader if reader in inside else -1, states, FULL)
+        if need is not SOURCE:
+            net.imply(("w", v), need)
+    net.cost(full, ("w", v), price)
 
 
 def allowed_pairs(

@@ -8,9 +8,13 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.layouts import Layout, replace
+from layoutcheck.domains import anything, iota
+from layoutcheck.layouts import Layout, layout, replace
 from layoutcheck.placement.base import Base, typed
+from layoutcheck.placement.buffers import Buffers, states_around
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL
+from layoutcheck.placement.resize import size_param
+from layoutcheck.program import CALL
 
 MAX_FREE = 4
 Ins = tuple[Any, ...]
@@ -38,9 +42,16 @@ class Ways:
     odd: dict[int, Layout] = attrs.field(factory=dict)
     pending: set[int] = attrs.field(factory=set)
     memo: dict[Any, tuple[Way, ...]] = attrs.field(factory=dict)
+    done: dict[int, tuple[Way, ...]] = attrs.field(factory=dict)
+    buffers: Buffers = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.buffers = Buffers(self.base)
 
     def local(self, value: int) -> Layout | None:
         """A value's layout in the state Local."""
+        if value in self.base.written:
+            return self.buffers.layout(value, LOCAL)
         of = self.base.full[value]
         if value in self.base.own:
             return None
@@ -55,6 +66,8 @@ class Ways:
 
     def layout(self, value: int, state: int | None) -> Any:
         """A value's layout in a state."""
+        if value in self.base.written:
+            return self.buffers.layout(value, state) or self.base.full[value]
         if state == LOCAL:
             return self.local(value)
         if state == PARTIAL:
@@ -62,12 +75,28 @@ class Ways:
         return self.base.full[value]
 
     def of(self, k: int) -> tuple[Way, ...]:
-        """The ways of a call, Full ones first. Empty where its rule refuses all."""
+        """The ways of a call, Full ones first. Empty where its rule refuses all.
+
+        Calls are asked for in the order of the program the first time, since buffers change as ops write into them.
+        """
+        if k not in self.done:
+            self.done[k] = self._ways(k)
+        return self.done[k]
+
+    def _ways(self, k: int) -> tuple[Way, ...]:
         p = self.base.analysis.program
+        rule = self.base.instance(k).rule
+        writes = rule is not None and bool(rule.mutates) and not self.base.instance(k).bases
+        if writes or any(v in self.base.written for v in range(p.first[k], p.first[k] + p.outs[k])):
+            return tuple(self._with_buffers(k))
+        if self._counts(k):
+            return tuple(self._counting(k))
+        if rule is not None and rule.code == "create":
+            return tuple(self._constant(k))
         reads = tuple(self.base.root(v) for v in p.inputs[k])
-        full = tuple(self.base.full[v] for v in reads)
+        full = tuple(self.layout(v, FULL) for v in reads)
         outs = tuple(self.base.full[p.first[k] + j] for j in range(p.outs[k]))
-        odd = tuple(self.odd.get(v) for v in reads)
+        odd = tuple(self.odd.get(v) or (self.local(v) if v in self.base.written else None) for v in reads)
         was = tuple(self.base.analysis.solution.typing.types[p.first[k] + j] for j in range(p.outs[k]))
         pending = tuple(v in self.pending for v in reads)
         key = (p.op[k], full, outs, odd, pending, was, _pattern(reads), k in self.base.fixed)
@@ -90,6 +119,8 @@ class Ways:
         found: dict[tuple[Any, ...], Way] = {}
         odd: dict[int, Layout] = {}
         for states in self._combinations(reads):
+            if not self._together(reads, states):
+                continue
             ins = tuple(self.layout(v, s) for v, s in zip(reads, states))
             if any(x is None and f is not None for x, f in zip(ins, full)):
                 continue
@@ -117,6 +148,11 @@ class Ways:
             return None
         return FULL if value in self.base.own or self.base.tokens.full(of) is of else LOCAL
 
+    def _together(self, reads: Sequence[int], states: Sequence[int | None]) -> bool:
+        """Rows in an order that data decides, counts and scales taken over rows go with others of the same state only."""
+        mine = {s for v, s in zip(reads, states) if s is not None and self.local(v) is not None}
+        return len(mine) <= 1 or not any(v in self.odd for v in reads)
+
     def _wanted(self, outs: Ins, states: Sequence[int | None]) -> Iterator[list[Any]]:
         """Result layouts for which sizes are written: the share where an operand is one, else all tokens."""
         tokens = self.base.tokens
@@ -139,6 +175,8 @@ class Ways:
             for j, slot in enumerate(bases):
                 if slot >= 0:
                     given[own + j] = changed.get(reads[slot], ins[slot])
+        elif result.mutated:
+            return None
         gives = []
         for j, (of, form) in enumerate(zip(given, outs)):
             state = self._state(of, form, LOCAL in states)
@@ -164,7 +202,117 @@ class Ways:
             return LOCAL
         if of is tokens.partial(form):
             return PARTIAL
-        return LOCAL if beside_shares and tokens.full(of) is form and not set(tokens.group.axes) & set(of.partial) else None
+        # Rows that each rank orders by itself, and scales taken over them: no conversion leads to them or from them.
+        return LOCAL if beside_shares and tokens.is_cut(of) and tokens.fits(of, form) else None
+
+    def _with_buffers(self, k: int) -> Iterator[Way]:
+        """Ways of a call that makes, views, writes or reads a buffer: one a state of the buffer."""
+        p = self.base.analysis.program
+        tokens = self.base.tokens
+        reads = tuple(self.base.root(v) for v in p.inputs[k])
+        outs = tuple(range(p.first[k], p.first[k] + p.outs[k]))
+        forms = tuple(self.base.full[v] for v in outs)
+        made = [v for v in outs if v in self.base.written]
+        choices = {
+            v: [s for s in (FULL, LOCAL) if self.layout(v, s) is not None and (s == FULL or self.local(v) is not None)]
+            if isinstance(self.base.full[v], Layout)
+            else []
+            for v in reads
+        }
+        for state in (FULL, LOCAL):
+            fixed = {v: state for v in reads if v in self.base.written}
+            if any(not self.buffers.can(v, state) for v in fixed):
+                continue
+            for states in states_around(reads, choices, fixed, state):
+                ins = tuple(self.layout(v, s) for v, s in zip(reads, states))
+                if any(x is None and isinstance(self.base.full[v], Layout) for x, v in zip(ins, reads)):
+                    continue
+                wanted = [
+                    (tokens.local(f) or f) if isinstance(f, Layout) and state == LOCAL else f for f in forms
+                ]
+                result = typed(self.base, k, ins, wanted)
+                if result is None:
+                    continue
+                written = {p.inputs[k][slot]: of for slot, of in result.mutated.items() if slot >= 0}
+                if not all(self.buffers.fits(of, state) or not made and not fixed for of in written.values()):
+                    continue
+                gives = tuple(
+                    None if not isinstance(f, Layout) else state if v in made else self._state(of, f, LOCAL in states)
+                    for v, f, of in zip(outs, forms, result.outs)
+                )
+                if any(g is None and isinstance(f, Layout) for g, f in zip(gives, forms)):
+                    continue
+                if made and state == LOCAL and not self._is_shorter(result.outs, forms):
+                    continue
+                for v, of, g in zip(outs, result.outs, gives):
+                    if v in made:
+                        self.buffers.made(v, state, of)
+                    elif g == LOCAL and self.local(v) is not of:
+                        self.odd.setdefault(v, of)
+                for v, of in written.items():
+                    self.buffers.write(v, state, of)
+                yield Way(states, gives, ins, tuple(result.outs[: len(outs)]))
+                break
+
+    def _is_shorter(self, outs: Sequence[Any], forms: Ins) -> bool:
+        """Whether a buffer made Local has the extents of a share."""
+        return any(
+            isinstance(of, Layout) and isinstance(f, Layout) and self.base.tokens.fits(of, f) for of, f in zip(outs, forms)
+        )
+
+    def _counts(self, k: int) -> bool:
+        """Whether a call counts rows, 0, 1, 2, .., for ops that write by them: then each rank counts its own."""
+        p = self.base.analysis.program
+        rule = self.base.instance(k).rule
+        if rule is None or rule.code != "arange" or not isinstance(self.base.full[p.first[k]], Layout):
+            return False
+        users = self.base.analysis.uses.get(p.first[k], [])
+        return bool(users) and all(
+            (r := self.base.instance(u).rule) is not None and bool(r.mutates) for u, _ in users if p.kind[u] == CALL
+        )
+
+    def _constant(self, k: int) -> Iterator[Way]:
+        """A tensor made anew with one value everywhere: of all tokens, or of as many as a rank has along the first axis that
+        counts them. Where an axis is as long by chance, what reads it finds that it does not fit.
+        """
+        p = self.base.analysis.program
+        value = p.first[k]
+        form = self.base.full[value]
+        ins = tuple(self.layout(self.base.root(v), FULL) for v in p.inputs[k])
+        needs = tuple(FULL if isinstance(x, Layout) else None for x in ins)
+        if not isinstance(form, Layout) or p.outs[k] != 1:
+            yield Way(needs, (None,) * p.outs[k], ins, (form,))
+            return
+        yield Way(needs, (FULL,), ins, (form,))
+        tokens = self.base.tokens
+        if tokens.holds(form):
+            short = tokens.local(form)
+        else:
+            short = None
+            for i, axis in enumerate(form.axes):
+                share = tokens.shares(form.shape[i])
+                if share is not None and len(axis) == 1 and axis[0].domain.kind == "any":
+                    short = replace(form, axes=(*form.axes[:i], (anything(share).whole,), *form.axes[i + 1 :]))
+                    break
+        if short is None or size_param(self.base.instance(k)) is None:
+            return
+        if short is not tokens.local(form):
+            self.odd[value] = short
+        yield Way(needs, (LOCAL,), ins, (short,))
+
+    def _counting(self, k: int) -> Iterator[Way]:
+        p = self.base.analysis.program
+        value = p.first[k]
+        form = self.base.full[value]
+        ins = tuple(self.base.full[self.base.root(v)] for v in p.inputs[k])
+        needs = tuple(FULL if isinstance(x, Layout) else None for x in ins)
+        yield Way(needs, (FULL,), ins, (form,))
+        share = self.base.tokens.shares(form.shape[0]) if form.rank == 1 else None
+        if share is None:
+            return
+        short = layout(form.dtype, ((iota(share).whole,),), value=form.value)
+        self.odd[value] = short
+        yield Way(needs, (LOCAL,), ins, (short,))
 
     def _combinations(self, reads: Sequence[int]) -> Iterator[tuple[int | None, ...]]:
         """States to try: all operands alike first, then each mixture, where there are few operands with a choice."""

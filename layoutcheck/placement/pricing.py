@@ -21,6 +21,8 @@ UNIT = 1e-15
 NOMINAL = 4096
 # A collective that moves nothing still starts and meets: what prices by bytes alone would leave out.
 START = 5e-6
+# A slice is a view, but a node that runs: of two placements that move the same bytes the one with fewer slices is cheaper.
+VIEW = 1e-7
 
 
 @attrs.define
@@ -41,6 +43,8 @@ class Pricing:
         """The conversions of a value, which are made `times` times."""
         full = self.ways.base.full[value]
         local = self.ways.local(value)
+        if value in self.ways.base.written:
+            return Value(None, None, None, None)
         key = (full, local, value in self.ways.pending, times)
         known = self._known.get(key)
         if known is None:
@@ -50,7 +54,7 @@ class Pricing:
     def _value(self, value: int, full: Any, local: Layout | None, times: int) -> Value:
         tokens = self.ways.base.tokens
         if not isinstance(full, Layout):
-            return Value(None, None, None, False)
+            return Value(None, None, None, None)
         ranks = self.number(tokens.group.size)
         dim = tokens.dim(full)
         movable = dim is not None and local is tokens.local(full) and local is not None
@@ -63,7 +67,7 @@ class Pricing:
             reduce = self._price("all_reduce", full, ranks, times)
             if scatter is not None and gather is not None and abs(scatter + gather - reduce) <= times:
                 reduce = scatter + gather
-        return Value(scatter, gather, reduce, movable)
+        return Value(scatter, gather, reduce, round(VIEW / UNIT) * times if movable else None)
 
     def _price(self, kind: str, of: Layout, ranks: int, times: int) -> int:
         paid = self.prices.collective(kind, self.number(nbytes(of)), ranks)
@@ -80,4 +84,6 @@ class Pricing:
             again = resized(instance, base.analysis.solution.typing.types[p.first[k]], way.outs[0])
             if again is not None:
                 instance = again[0]
+        if not any(isinstance(of, Layout) for of in way.outs):
+            return 0
         return round(self.prices.op(instance, way.ins, way.outs) / UNIT) * times

@@ -2,7 +2,7 @@
 
 States are numbered along the chain: Partial 0, Local 1, Full 2. An op has modes; a mode says which state each operand must be in, which
 state each result is born in, and what it costs to run so. A value that is born in one state and read in others is converted
-once for all readers of a state. Going up costs what the value says, going down (a slice) is free.
+once for all readers of a state, at the price that the value says.
 """
 
 from __future__ import annotations
@@ -46,33 +46,32 @@ class Op:
 
 @attrs.frozen
 class Value:
-    """Prices of a value's conversions: `scatter` Partial to Local, `gather` Local to Full, `reduce` Partial to Full.
-
-    None: there is no such conversion. `slices`: whether Full to Local is possible.
+    """Prices of a value's conversions: `scatter` Partial to Local, `gather` Local to Full, `reduce` Partial to Full, `slice` Full
+    to Local. None: there is no such conversion.
     """
 
     scatter: int | None
     gather: int | None
     reduce: int | None
-    slices: bool = True
+    slice: int | None = 0
 
     def up(self, born: int, needs: Iterable[int]) -> int | None:
         """The price of having a value in all these states, from the state that it is born in; None where it cannot be."""
-        wanted = set(needs)
-        below = {n for n in wanted if n < born}
-        if below and (PARTIAL in below or not self.slices):
-            return None
-        above = {n for n in wanted if n > born}
-        if not above:
+        wanted = set(needs) - {born}
+        if not wanted:
             return 0
+        if PARTIAL in wanted:
+            return None
+        if born == FULL:
+            return self.slice
         if born == LOCAL:
             return self.gather
         # From Partial: step by step, or an all_reduce of which the rank's share is cut.
-        cut = self.reduce if self.slices or above == {FULL} else None
-        steps = self.scatter
-        if FULL in above:
-            steps = None if steps is None or self.gather is None else steps + self.gather
-        known = [x for x in (steps, cut) if x is not None]
+        stepwise = self.scatter
+        if FULL in wanted:
+            stepwise = _sum(stepwise, self.gather)
+        at_once = self.reduce if wanted == {FULL} else _sum(self.reduce, self.slice)
+        known = [x for x in (stepwise, at_once) if x is not None]
         return min(known) if known else None
 
     def steps(self, born: Iterable[int]) -> tuple[int, int] | None:
@@ -80,9 +79,11 @@ class Value:
         crossed; None where there are no such prices.
         """
         states = set(born)
-        for a, b in ((self.scatter, self.gather), (0, self.reduce), (self.reduce, 0)):
-            a, b = (a or 0), (b or 0)
-            if all(self._fits(q, n, a, b) for q in states for n in ((LOCAL,), (FULL,), (LOCAL, FULL))):
+        if states <= {FULL}:
+            return 0, 0
+        for first, second in ((self.scatter, self.gather), (0, self.reduce), (self.reduce, 0)):
+            a, b = (first or 0), (second or 0)
+            if all(self._fits(q, n, a, b) for q in states - {FULL} for n in ((LOCAL,), (FULL,), (LOCAL, FULL))):
                 return a, b
         return None
 
@@ -95,6 +96,10 @@ class Value:
     def can(self, born: int, need: int) -> bool:
         """Whether one reader can have the value in this state."""
         return self.up(born, (need,)) is not None
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
 
 
 @attrs.frozen

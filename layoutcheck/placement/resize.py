@@ -18,7 +18,7 @@ from layoutcheck.rules.types import Rule
 from layoutcheck.symbols import Expr, Size
 
 # Transforms that name the sizes of their result, and by which parameter.
-SIZED = {"view": "size", "expand": "size", "create": "size"}
+SIZED = {"view": "size", "expand": "size", "create": "size", "arange": "end"}
 
 
 def size_param(instance: OpInstance) -> str | None:
@@ -29,6 +29,8 @@ def size_param(instance: OpInstance) -> str | None:
     meaning = SIZED[rule.code]
     name = rule.options.get(meaning, meaning)
     value = instance.params.get(name)
+    if rule.code == "arange":
+        return name if instance.params.get("start", 0) == 0 and instance.params.get("step", 1) == 1 else None
     return name if isinstance(value, (list, tuple)) else None
 
 
@@ -40,7 +42,8 @@ def resized(instance: OpInstance, was: Any, wanted: Layout) -> tuple[OpInstance,
     name = size_param(instance)
     if name is None or not isinstance(was, Layout) or was.rank != wanted.rank:
         return None
-    sizes = list(instance.params[name])
+    given = instance.params[name]
+    sizes = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(sizes) != wanted.rank:
         return None
     changed: dict[int, Size] = {}
@@ -50,7 +53,9 @@ def resized(instance: OpInstance, was: Any, wanted: Layout) -> tuple[OpInstance,
             changed[i] = wanted.shape[i]
     if not changed:
         return None
-    now = tuple(changed.get(i, size) for i, size in enumerate(sizes))
+    now: Any = tuple(changed.get(i, size) for i, size in enumerate(sizes))
+    if not isinstance(given, (list, tuple)):
+        now = now[0]
     return attrs.evolve(instance, params={**instance.params, name: now}), changed
 
 
@@ -67,4 +72,6 @@ def written(node: Node, rule: Rule, name: str, changed: dict[int, Size]) -> Node
 
 
 def _with(sizes: Any, changed: dict[int, Size]) -> Any:
+    if not isinstance(sizes, (list, tuple)):
+        return changed.get(0, sizes)
     return tuple(changed.get(i, s) for i, s in enumerate(sizes))

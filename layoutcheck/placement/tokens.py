@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from layoutcheck.domains import Domain, Factor, is_token_like, padded
+from layoutcheck.domains import Domain, Factor, base_of, is_token_like, padded
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.roles import Roles
@@ -61,8 +61,37 @@ class Tokens:
         return None
 
     def holds(self, of: Layout) -> bool:
-        """Whether any digit of the domain is on an axis."""
-        return any(self._is_mine(f.domain) for axis in of.axes for f in axis)
+        """Whether any digit of the domain, or of rows in another order, is on an axis."""
+        return self.is_reordered(of) or any(self._is_mine(f.domain) for axis in of.axes for f in axis)
+
+    def shares(self, size: Size) -> Size | None:
+        """The local extent of an axis that counts a multiple of all tokens; None for another axis."""
+        times = divide_exact(size, self.domain.extent)
+        return None if times is None or times == 0 else times * self.share
+
+    def fits(self, of: Layout, full: Layout) -> bool:
+        """Whether every axis is as long as that of the Full layout, or as a share of it; and one is a share."""
+        if of.rank != full.rank or of.dtype != full.dtype:
+            return False
+        pairs = [(a, b) for a, b in zip(of.shape, full.shape)]
+        return all(a == b or a == self.shares(b) for a, b in pairs) and (
+            not self.holds(of) or any(a != b for a, b in pairs) or self.share == self.domain.extent
+        )
+
+    def is_cut(self, of: Layout) -> bool:
+        """Whether the group's ranks hold shares of the domain, and no pending sum."""
+        return not set(self.group.axes) & set(of.partial) and all(
+            any(self._is_mine(b.domain) for b in of.bound_map.get(m, ())) for m in self.group.axes
+        )
+
+    def is_reordered(self, of: Layout) -> bool:
+        """Whether an axis holds the tokens in an order that data decides."""
+        return any(
+            f.domain.kind in ("permuted", "routed", "received", "opaque")
+            and any(self._is_mine(d) for d in (base_of(f.domain), *_parts(f.domain)))
+            for axis in of.axes
+            for f in axis
+        )
 
     def full(self, of: Layout) -> Layout:
         """The layout with all tokens: no digit taken off over the group, no padding, no pending sum."""
@@ -137,6 +166,12 @@ class Tokens:
         dim, j = at
         lead = [f for f in of.axes[dim][:j] if f.extent != 1]
         return None if lead or len(of.axes[dim]) > j + 1 else dim
+
+
+def _parts(domain: Domain) -> list[Domain]:
+    """The domains of the factors that a domain is made from."""
+    rows = domain.args[0] if domain.args and isinstance(domain.args[0], tuple) else domain.args
+    return [f.domain for f in rows if isinstance(f, Factor)]
 
 
 def _plain(value: tuple[object, ...] | None) -> tuple[object, ...] | None:
