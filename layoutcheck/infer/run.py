@@ -15,6 +15,7 @@ from layoutcheck.domains import is_token_like, padded
 from layoutcheck.infer.call import Call, Context, Hole, Issue, Result
 from layoutcheck.infer.elementwise import elementwise
 from layoutcheck.infer.factor_rule import apply_factors
+from layoutcheck.infer.positions import settled
 from layoutcheck.infer.repeats import Repeats, find_repeats, region_id
 from layoutcheck.layouts import Axis, Layout, layout, replace, whole
 from layoutcheck.program import (
@@ -85,7 +86,7 @@ def apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
 def _apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
     rule = instance.rule
     assert rule is not None
-    call = make_call(ctx, instance, slots)
+    call = make_call(ctx, instance, settled(slots))
     if rule.kind == "elementwise":
         result = elementwise(call)
     elif rule.kind == "factors":

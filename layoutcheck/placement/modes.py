@@ -203,7 +203,8 @@ class Ways:
         if of is tokens.partial(form):
             return PARTIAL
         # Rows that each rank orders by itself, and scales taken over them: no conversion leads to them or from them.
-        return LOCAL if beside_shares and tokens.is_cut(of) and tokens.fits(of, form) else None
+        free = beside_shares and tokens.local(form) is None
+        return LOCAL if free and tokens.is_cut(of) and tokens.fits(of, form) else None
 
     def _with_buffers(self, k: int) -> Iterator[Way]:
         """Ways of a call that makes, views, writes or reads a buffer: one a state of the buffer."""
@@ -278,8 +279,10 @@ class Ways:
         p = self.base.analysis.program
         value = p.first[k]
         form = self.base.full[value]
+        # Of the tensor that it is made like only the dtype matters, unless it gives the sizes.
         ins = tuple(self.layout(self.base.root(v), FULL) for v in p.inputs[k])
-        needs = tuple(FULL if isinstance(x, Layout) else None for x in ins)
+        sized = size_param(self.base.instance(k)) is not None
+        needs = tuple(FULL if isinstance(x, Layout) and not sized else None for x in ins)
         if not isinstance(form, Layout) or p.outs[k] != 1:
             yield Way(needs, (None,) * p.outs[k], ins, (form,))
             return
@@ -294,7 +297,7 @@ class Ways:
                 if share is not None and len(axis) == 1 and axis[0].domain.kind == "any":
                     short = replace(form, axes=(*form.axes[:i], (anything(share).whole,), *form.axes[i + 1 :]))
                     break
-        if short is None or size_param(self.base.instance(k)) is None:
+        if short is None or not sized:
             return
         if short is not tokens.local(form):
             self.odd[value] = short
