@@ -11,7 +11,8 @@ from layoutcheck.symbols import Size
 Cut = tuple[int, Size, Size, Size]
 
 
-def _counts(domain: Domain) -> bool:
+def counts_rows(domain: Domain) -> bool:
+    """Whether a domain is 0, 1, 2, .., padded or not."""
     return domain.kind == "iota" or (domain.kind == "pad" and domain.args[0].kind == "iota")
 
 
@@ -21,13 +22,13 @@ def _cuts(of: Layout) -> list[tuple[Cut, Domain]]:
 
 def settled(slots: tuple[Any, ...]) -> tuple[Any, ...]:
     """Operands in which cut positions are named by the tokens of another operand that is cut the same way."""
-    if not any(isinstance(s, Layout) and s.bound and any(_counts(d) for _, d in _cuts(s)) for s in slots):
+    if not any(isinstance(s, Layout) and s.bound and any(counts_rows(d) for _, d in _cuts(s)) for s in slots):
         return slots
     tokens: dict[Cut, Domain] = {}
     for s in slots:
         if isinstance(s, Layout):
             for cut, domain in _cuts(s):
-                if is_token_like(domain) and not _counts(domain):
+                if is_token_like(domain) and not counts_rows(domain):
                     tokens.setdefault(cut, domain)
     if not tokens:
         return slots
@@ -35,7 +36,7 @@ def settled(slots: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _named(of: Layout, tokens: dict[Cut, Domain]) -> Layout:
-    names = {d: tokens[cut] for cut, d in _cuts(of) if _counts(d) and cut in tokens}
+    names = {d: tokens[cut] for cut, d in _cuts(of) if counts_rows(d) and cut in tokens}
     if not names:
         return of
 

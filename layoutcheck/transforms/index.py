@@ -12,6 +12,7 @@ from layoutcheck.domains import Factor, is_token_like
 from layoutcheck.infer.call import Call, Result, dim_of
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.elementwise import broadcast_axes
+from layoutcheck.infer.positions import counts_rows
 from layoutcheck.infer.states import check_diagonal, join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
@@ -34,7 +35,7 @@ def check_positions(
 ) -> None:
     """Issue LC108 where global positions are looked up in a rank's own share."""
     cuts = bound_on_axis(of, dim)
-    tokens = [(m, b) for m, b in cuts if is_token_like(b.domain)]
+    tokens = [(m, b) for m, b in cuts if is_token_like(b.domain) or counts_rows(b.domain)]
     if not tokens:
         return
     if index is not None and points_into(index, of.axes[dim]):
