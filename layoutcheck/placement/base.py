@@ -65,7 +65,8 @@ class Base:
     alias: per value the value that it is (itself, where it is no conversion's result). full: per value its layout with all tokens
     (`types` of the graph where it holds none). kept: calls that stay. fixed: calls that take their operands as the graph has them,
     since on other ones they would give other rows (a dispatch); own: values that are each rank's own for that reason. written: buffers that ops write into, with the views
-    through which they do: no conversion may stand between a buffer and what is written.
+    through which they do: no conversion may stand between a buffer and what is written. broad: values that are broadcast over an axis
+    that is cut in others: the same for every share of it.
     """
 
     analysis: Analysis
@@ -76,6 +77,7 @@ class Base:
     fixed: set[int] = attrs.field(factory=set)
     own: set[int] = attrs.field(factory=set)
     written: set[int] = attrs.field(factory=set)
+    broad: set[int] = attrs.field(factory=set)
 
     def root(self, value: int) -> int:
         """The value that this one is below all conversions."""
@@ -263,7 +265,19 @@ def typed(base: Base, k: int, ins: tuple[Any, ...], wanted: list[Any]) -> Result
         if again is not None:
             instance = again[0]
     result = apply(base.analysis.solver.ctx, instance, ins)
-    return None if result.issues or result.wants else result
+    return result if agrees(base, k, result) else None
+
+
+def agrees(base: Base, k: int, result: Result, broad: set[int] | None = None) -> bool:
+    """Whether a rule finds no fault, and wants nothing cut but what is broadcast."""
+    if result.issues:
+        return False
+    p = base.analysis.program
+    known = base.broad if broad is None else broad
+    return all(
+        w.kind == "cut" and 0 <= w.slot < len(p.inputs[k]) and base.root(p.inputs[k][w.slot]) in known
+        for w in result.wants
+    )
 
 
 def outputs_of(base: Base) -> list[int]:

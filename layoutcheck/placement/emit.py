@@ -8,13 +8,13 @@ from typing import Any
 import attrs
 
 from layoutcheck.graph import DictArg, Graph, Node, Ref, TensorMeta
-from layoutcheck.layouts import Layout
+from layoutcheck.layouts import Layout, render
 from layoutcheck.placement.base import MOVES
 from layoutcheck.placement.convert import Converter, meta_of
 from layoutcheck.placement.modes import Way, Ways
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Value
 from layoutcheck.placement.resize import resized, size_param, written
-from layoutcheck.program import CALL, REGION_BEGIN, REGION_COPY, REGION_END
+from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END
 
 GETITEM = "operator.getitem"
 
@@ -109,6 +109,8 @@ class Emitter:
         new = self._renamed(k, node, needs)
         if p.kind[k] in (REGION_BEGIN, REGION_END, REGION_COPY):
             return attrs.evolve(new, meta=self._meta(k, node))
+        if p.kind[k] == PLACEHOLDER:
+            return attrs.evolve(new, meta=self._input_meta(k, node))
         if p.kind[k] != CALL:
             return new
         instance = base.instance(k)
@@ -119,6 +121,15 @@ class Emitter:
             if again is not None and name is not None and instance.rule is not None:
                 new = written(new, instance.rule, name, again[1])
         return attrs.evolve(new, meta=self._meta(k, node))
+
+    def _input_meta(self, k: int, node: Node) -> Any:
+        """What is recorded of an input; the layout too where it was cut."""
+        value = self.ways.base.analysis.program.first[k]
+        of = self._layout(value)
+        if not isinstance(of, Layout) or of is self.ways.base.analysis.solution.typing.types[value]:
+            return node.meta
+        text = render(of, self.ways.base.analysis.mesh.names())
+        return TensorMeta(of.shape, of.dtype, text[text.index("[") :])
 
     def _meta(self, k: int, node: Node) -> Any:
         """What is recorded of a call's results; kept where they are what they were."""

@@ -258,7 +258,8 @@ class Ways:
     def _is_shorter(self, outs: Sequence[Any], forms: Ins) -> bool:
         """Whether a buffer made Local has the extents of a share."""
         return any(
-            isinstance(of, Layout) and isinstance(f, Layout) and self.base.tokens.fits(of, f) for of, f in zip(outs, forms)
+            isinstance(of, Layout) and isinstance(f, Layout) and of.shape != f.shape and self.base.tokens.fits(of, f)
+            for of, f in zip(outs, forms)
         )
 
     def _counts(self, k: int) -> bool:

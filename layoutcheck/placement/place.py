@@ -19,6 +19,7 @@ from layoutcheck.placement.dialect import dialect_of
 from layoutcheck.placement.emit import Emitter, Inserted
 from layoutcheck.placement.fused import bound_targets, put_together, taken_apart
 from layoutcheck.placement.modes import Way, Ways
+from layoutcheck.placement.plan import WeightPlan, cut_blocks
 from layoutcheck.placement.pricing import NOMINAL, Pricing
 from layoutcheck.placement.problem import Infeasible, Placement
 from layoutcheck.placement.program_problem import ProgramProblem, build_problem
@@ -38,6 +39,7 @@ class Placed:
     base: Base
     ways: Ways
     demands: Demands
+    weights: WeightPlan
     pricing: Pricing
     problem: ProgramProblem
     placement: Placement
@@ -72,7 +74,10 @@ def place(
     """
     roles = find_roles(analysis)
     group = group_for(analysis, contract, roles)
-    ways = _ways(analysis, roles, group)
+    base = _base(analysis, roles, group)
+    demands = demands_of(base, roles, contract)
+    weights = cut_blocks(base, roles, demands)
+    ways = _ways(base)
     if again is not None:
         book = FusionBook.load()
         targets = bound_targets(ways, book)
@@ -81,30 +86,34 @@ def place(
             placed = place(again(apart), contract, prices=prices, values=values)
             placed.graph = put_together(apart, placed.graph, splits, book)
             return placed
-    base = ways.base
-    demands = demands_of(base, roles, contract)
     numbers = dict(values or {})
     for symbol in free_symbols(base.tokens.domain.extent):
         numbers.setdefault(symbol, NOMINAL)
     if prices is None:
         prices = ByteRates(mesh=analysis.mesh, values=_numbers(analysis, numbers))
-    pricing = Pricing(ways, prices, numbers)
+    pricing = Pricing(ways, prices, numbers, roles.flow)
     problem = build_problem(base, ways, demands, pricing)
     try:
         placement = solve(problem.problem)
     except Infeasible as error:
         raise InputError(_stuck(analysis, problem, error, contract)) from None
-    return _written(Placed(base, ways, demands, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, []))
+    found = Placed(base, ways, demands, weights, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, [])
+    return _written(found)
 
 
-def _ways(analysis: Analysis, roles: Roles, group: Group) -> Ways:
-    """What each call of a program can run on, in order, so that what may be a pending sum is known to its readers."""
+def _base(analysis: Analysis, roles: Roles, group: Group) -> Base:
+    """The program below its conversions. Raises InputError where the residual stream has no token axis."""
     domain = stream_domain(roles, list(analysis.solution.typing.types))
     if domain is None:
         raise InputError("the residual stream counts no tokens: name them with --tokens INPUT:DIM")
-    ways = Ways(strip(analysis, Tokens(analysis.mesh, group, domain)))
-    p = analysis.program
-    for k in ways.base.kept:
+    return strip(analysis, Tokens(analysis.mesh, group, domain))
+
+
+def _ways(base: Base) -> Ways:
+    """What each call of a program can run on, in order, so that what may be a pending sum is known to its readers."""
+    ways = Ways(base)
+    p = base.analysis.program
+    for k in base.kept:
         if p.kind[k] == CALL:
             ways.of(k)
     return ways

@@ -13,6 +13,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.placement.modes import Way, Ways
 from layoutcheck.placement.problem import Value
 from layoutcheck.placement.resize import resized
+from layoutcheck.roles.flow import Flow
 from layoutcheck.symbols import Size, evaluate, free_symbols
 from layoutcheck.transforms.collectives import gather_onto
 
@@ -32,6 +33,7 @@ class Pricing:
     ways: Ways
     prices: Prices
     values: Mapping[str, int]
+    flow: Flow
     _known: dict[Any, Value] = attrs.field(factory=dict)
 
     def number(self, size: Size) -> int:
@@ -45,7 +47,7 @@ class Pricing:
         local = self.ways.local(value)
         if value in self.ways.base.written:
             return Value(None, None, None, None)
-        key = (full, local, value in self.ways.pending, times)
+        key = (full, local, value in self.ways.pending, times, self.flow.kinds[value])
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._value(value, full, local, times)
@@ -59,7 +61,9 @@ class Pricing:
         dim = tokens.dim(full)
         movable = dim is not None and local is tokens.local(full) and local is not None
         gather = scatter = reduce = None
-        if movable and local is not None and dim is not None and not gather_onto(local, dim, tokens.group)[1]:
+        # What follows from inputs alone every rank can work out for all tokens: nobody sends it.
+        sent = self.flow.kinds[value] not in ("I", "W")
+        if sent and movable and local is not None and dim is not None and not gather_onto(local, dim, tokens.group)[1]:
             gather = self._price("all_gather", local, ranks, times)
             if value in self.ways.pending:
                 scatter = self._price("reduce_scatter", full, ranks, times)

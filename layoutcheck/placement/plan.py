@@ -1,0 +1,167 @@
+"""Which weights are cut: what a plan says, and what follows from the decoder's structure and a contract.
+
+In an attention block the products nearest to the core are column-parallel and o_proj is row-parallel, in a dense one all but the last
+product and the last. A block is cut as a whole or not at all: where heads do not divide, or where the contract wants the last product
+born complete, it stays replicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from layoutcheck.layouts import Layout
+from layoutcheck.placement.base import Base
+from layoutcheck.placement.demands import Demands
+from layoutcheck.placement.problem import FULL, PARTIAL
+from layoutcheck.placement.shard import Cut, Sharder
+from layoutcheck.program import CALL
+from layoutcheck.roles import Roles
+from layoutcheck.roles.model import Block
+
+
+@attrs.define
+class WeightPlan:
+    """Inputs that are cut, and blocks that were to be cut and could not be, with the reason."""
+
+    cuts: dict[int, Cut] = attrs.field(factory=dict)
+    left: list[tuple[int, str]] = attrs.field(factory=list)
+
+
+def cut_blocks(base: Base, roles: Roles, demands: Demands, *, whole: Iterable[int] = ()) -> WeightPlan:
+    """Cut the weights of blocks that hold whole ones, where structure and contract allow it. Changes `base.full`.
+
+    Args:
+        whole: inputs that a plan wants replicated.
+    """
+    plan = WeightPlan()
+    kept_whole = set(whole)
+    if _is_cut(base):
+        return plan
+    for number, block in enumerate(roles.blocks):
+        products = _products(base, roles, block)
+        if products is None:
+            continue
+        columns, last = products
+        if not _may(base, demands, columns, last):
+            continue
+        sharder = Sharder(base, min(block.calls), block.join.call)
+        weights = [_weight(base, roles, sharder, k) for k in columns]
+        if not columns or any(w is None or w[0] in kept_whole for w in weights):
+            plan.left.append((number, "a weight is not an input of its own, or wanted whole"))
+            continue
+        for found in weights:
+            assert found is not None
+            sharder.cuts[found[0]] = Cut(found[0], found[1])
+        overlay = sharder.settle()
+        if overlay is None or not _sums(base, overlay, last) or kept_whole & sharder.cuts.keys():
+            plan.left.append((number, f"its sizes do not divide among {base.tokens.group.name}"))
+            continue
+        for value, of in overlay.items():
+            base.full[value] = of
+        plan.cuts.update(sharder.cuts)
+        base.broad |= sharder.broad
+    return plan
+
+
+def _is_cut(base: Base) -> bool:
+    """Whether some weight is cut over the group already: then the graph has its plan."""
+    group = set(base.tokens.group.axes)
+    p = base.analysis.program
+    return any(
+        isinstance(of := base.analysis.solution.typing.types[p.first[k]], Layout) and group & of.bound_map.keys()
+        for k in base.kept
+        if not p.inputs[k] and p.outs[k]
+    )
+
+
+def _products(base: Base, roles: Roles, block: Block) -> tuple[list[int], int] | None:
+    """The column-parallel products of a block and its row-parallel one; None where it has no such pair."""
+    mine = [k for k in sorted(block.calls) if roles.flow.is_weight_product(k)]
+    if block.kind == "attention" and block.core:
+        last = [k for k in mine if roles.of(k) == "o_proj"]
+        if not last:
+            return None
+        return _nearest(base, roles, block, mine), last[-1]
+    if block.kind == "dense" and len(mine) >= 2:
+        return mine[:-1], mine[-1]
+    return None
+
+
+def _nearest(base: Base, roles: Roles, block: Block, mine: list[int]) -> list[int]:
+    """Products whose results reach the core as data through no other product of theirs."""
+    flow = roles.flow
+    p = base.analysis.program
+    products = set(mine)
+    found: set[int] = set()
+    behind: set[int] = set()
+
+    def walk(value: int, above: int | None, seen: set[int]) -> None:
+        todo = [(value, above)]
+        while todo:
+            v, product = todo.pop()
+            call = flow.maker[v] if v < len(flow.maker) else -1
+            if call < 0 or p.kind[call] != CALL or call not in block.calls or (call, product) in visited:
+                continue
+            visited.add((call, product))
+            if call in products:
+                (behind if product is not None else found).add(call)
+                product = call
+            todo.extend((u, product) for u in flow.data_inputs(call))
+
+    visited: set[tuple[int, int | None]] = set()
+    for k in block.core:
+        for v in flow.data_inputs(k):
+            walk(v, None, set())
+    return sorted(found - behind)
+
+
+def _may(base: Base, demands: Demands, columns: list[int], last: int) -> bool:
+    """Whether the contract lets the last product be a pending sum, over all tokens."""
+    del base, columns
+    demand = demands.results.get((last, 0))
+    if demand is not None and PARTIAL not in demand.states:
+        return False
+    inputs = [d for (k, _), d in demands.operands.items() if k == last]
+    return all(FULL in d.states for d in inputs)
+
+
+def _weight(base: Base, roles: Roles, sharder: Sharder, k: int) -> tuple[int, int] | None:
+    """The input behind a product's weight, and the axis of it that runs over the product's results."""
+    flow = roles.flow
+    p = base.analysis.program
+    out = base.full[p.first[k]]
+    if not isinstance(out, Layout):
+        return None
+    for v in flow.data_inputs(k):
+        of = base.full[base.root(v)]
+        if flow.kinds[v] != "W" or not isinstance(of, Layout) or of.rank < 2:
+            continue
+        for axis in range(of.rank):
+            if of.shape[axis] == out.shape[-1]:
+                source = sharder.source(base.root(v), axis)
+                if source is not None and _gives_columns(base, sharder, k, v, axis):
+                    return source
+    return None
+
+
+def _gives_columns(base: Base, sharder: Sharder, k: int, weight: int, axis: int) -> bool:
+    """Whether the axis, cut, gives a product with its last axis cut (and is not the axis that is summed over)."""
+    from layoutcheck.infer.run import apply
+
+    p = base.analysis.program
+    shard = sharder.cut(base.full[base.root(weight)], axis)
+    if shard is None:
+        return False
+    ins = tuple(shard if v == weight else base.full[base.root(v)] for v in p.inputs[k])
+    result = apply(base.analysis.solver.ctx, base.instance(k), ins)
+    out = result.outs[0] if result.outs else None
+    wanted = sharder.cut(base.full[p.first[k]], base.full[p.first[k]].rank - 1)
+    return isinstance(out, Layout) and wanted is not None and out.axes == wanted.axes and out.bound == wanted.bound
+
+
+def _sums(base: Base, overlay: dict[int, Layout], last: int) -> bool:
+    """Whether the last product sums over cut features, so that the block ends in a pending sum and nothing else is cut."""
+    p = base.analysis.program
+    return any(base.root(v) in overlay for v in p.inputs[last]) and p.first[last] not in overlay

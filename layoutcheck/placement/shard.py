@@ -1,0 +1,270 @@
+"""Cutting weights that are whole: column-parallel products, what follows from them, and sizes that count features.
+
+A cut begins at weights of products; the rule of each op behind them says what it needs cut in turn (a bias, the weight of the row-parallel
+product that sums over the cut features). Sizes in views are divided where that makes them fit. What is broadcast beside the cut
+features (a rotary part for all heads, a buffer that takes both) is made for fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from layoutcheck.domains import is_token_like
+from layoutcheck.infer.call import Result
+from layoutcheck.infer.run import apply, transform_of
+from layoutcheck.layouts import Layout, replace
+from layoutcheck.placement.base import Base, agrees
+from layoutcheck.placement.resize import size_param
+from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
+from layoutcheck.symbols import Size, divide_exact
+from layoutcheck.transforms.pieces import take_share
+
+MAX_REPAIRS = 24
+MAX_BACK = 12
+
+
+@attrs.frozen
+class Cut:
+    """An input that is cut along an axis over the group, as `parts` packed pieces (gate and up in one weight are two)."""
+
+    value: int
+    axis: int
+    parts: int = 1
+
+
+@attrs.frozen
+class Failure:
+    """The call at which a cut does not go on, and what its rule said."""
+
+    call: int
+    result: Result | None
+    ins: tuple[Any, ...] = ()
+
+
+@attrs.define
+class Sharder:
+    """Tries cuts over a range of calls; `overlay` holds the layouts that change."""
+
+    base: Base
+    low: int
+    high: int
+    cuts: dict[int, Cut] = attrs.field(factory=dict)
+    requests: dict[int, int] = attrs.field(factory=dict)
+    broad: set[int] = attrs.field(factory=set)
+
+    @property
+    def _ways(self) -> Size:
+        return self.base.tokens.group.size
+
+    def settle(self) -> dict[int, Layout] | None:
+        """The layouts that change with the cuts; None where they can't be had. Adds what else has to be cut."""
+        for _ in range(MAX_REPAIRS):
+            found = self._run()
+            if not isinstance(found, Failure):
+                return found
+            if not found.ins or not (self._granted(found) or self._repaired(found)):
+                return None
+        return None
+
+    # ---- one pass
+
+    def _run(self) -> dict[int, Layout] | Failure:
+        p = self.base.analysis.program
+        overlay: dict[int, Layout] = {}
+        for cut in self.cuts.values():
+            of = self.base.full[cut.value]
+            shard = self.cut(of, cut.axis) if isinstance(of, Layout) else None
+            if shard is None:
+                return Failure(p.value_call[cut.value], None)
+            overlay[cut.value] = shard
+        for k in self.base.kept:
+            if p.kind[k] != CALL or k > self.high:
+                continue
+            reads = [self.base.root(v) for v in p.inputs[k]]
+            if k not in self.requests and not any(v in overlay for v in reads):
+                continue
+            ins = tuple(overlay.get(v, self.base.full[v]) for v in reads)
+            found = self._call(k, ins)
+            if isinstance(found, Failure):
+                return found
+            self._note_broad(k, reads)
+            for j, of in enumerate(found):
+                value = p.first[k] + j
+                if isinstance(of, Layout):
+                    of = self.base.tokens.full(of)
+                    form = self.base.full[value]
+                    if of is not form and (not isinstance(form, Layout) or replace(of, value=form.value) is not form):
+                        overlay[value] = of
+        return overlay
+
+    def _call(self, k: int, ins: tuple[Any, ...]) -> Failure | list[Any]:
+        p = self.base.analysis.program
+        outs = [self.base.full[p.first[k] + j] for j in range(p.outs[k])]
+        if k in self.requests and isinstance(outs[0], Layout) and not self._spreads(k):
+            made = self.cut(outs[0], self.requests[k])
+            return [made] if made is not None else Failure(k, None, ins)
+        ctx = self.base.analysis.solver.ctx
+        first: Result | None = None
+        for instance in self._candidates(k, ins):
+            result = apply(ctx, instance, ins)
+            if agrees(self.base, k, result, self.broad):
+                return list(result.outs[: len(outs)]) + [None] * (len(outs) - len(result.outs))
+            first = first or result
+        return Failure(k, first, ins)
+
+    def _candidates(self, k: int, ins: tuple[Any, ...]) -> Iterator[OpInstance]:
+        """The op as it is (its token sizes written for all tokens), then with one of its sizes divided."""
+        p = self.base.analysis.program
+        instance = self.base.instance(k)
+        name = size_param(instance)
+        form = self.base.full[p.first[k]] if p.outs[k] else None
+        if name is None or not isinstance(form, Layout):
+            yield instance
+            return
+        given = instance.params[name]
+        sizes = list(given) if isinstance(given, (list, tuple)) else [given]
+        if len(sizes) == form.rank:
+            sizes = [s if s == -1 else n for s, n in zip(sizes, form.shape)]
+        options = [sizes] if k not in self.requests else []
+        for i, n in enumerate(sizes):
+            less = divide_exact(n, self._ways) if n != -1 and isinstance(n, int) else None
+            if less is not None and self.requests.get(k, i) == i:
+                options.append([*sizes[:i], less, *sizes[i + 1 :]])
+        for option in options:
+            value: Any = tuple(option) if isinstance(given, (list, tuple)) else option[0]
+            yield attrs.evolve(instance, params={**instance.params, name: value})
+
+    def _spreads(self, k: int) -> bool:
+        """Whether a call broadcasts."""
+        rule = self.base.instance(k).rule
+        return rule is not None and rule.code == "expand"
+
+    def _note_broad(self, k: int, reads: list[int]) -> None:
+        """Remember what is broadcast beside cut features, and views of it."""
+        p = self.base.analysis.program
+        transform = transform_of(self.base.instance(k))
+        seen = transform is not None and transform.is_view and bool(reads) and reads[0] in self.broad
+        if seen or (k in self.requests and self._spreads(k)):
+            self.broad.update(range(p.first[k], p.first[k] + p.outs[k]))
+
+    def cut(self, of: Layout, axis: int) -> Layout | None:
+        """A layout with a feature axis cut over the group; None where it does not divide or is cut already."""
+        group = self.base.tokens.group
+        if axis >= of.rank or any(m in of.bound_map for m in group.axes) or len(of.axes[axis]) != 1:
+            return None
+        f = of.axes[axis][0]
+        each = divide_exact(f.extent, group.size)
+        if each is None or not f.is_whole or is_token_like(f.domain):
+            return None
+        taken = take_share(f, group, each, [self.base.tokens.mesh.size(m) for m in group.axes])
+        if taken is None:
+            return None
+        bound = dict(of.bound_map)
+        for m, b in taken[1].items():
+            bound[m] = (*bound.get(m, ()), b)
+        return replace(of, axes=(*of.axes[:axis], (taken[0],), *of.axes[axis + 1 :]), bound=bound)
+
+    # ---- what else has to be cut
+
+    def _granted(self, failure: Failure) -> bool:
+        """Cut a weight (a bias, the weight of a product over the cut features) with which the call goes on."""
+        p = self.base.analysis.program
+        k, ins = failure.call, failure.ins
+        reads = [self.base.root(v) for v in p.inputs[k]]
+        for slot, value in enumerate(reads):
+            of = self.base.full[value]
+            if ins[slot] is not of or not isinstance(of, Layout):
+                continue
+            for axis in range(of.rank):
+                shard = self.cut(of, axis)
+                source = self.source(value, axis) if shard is not None else None
+                if source is None or source[0] in self.cuts or not self._is_weight(source[0]):
+                    continue
+                result = apply(
+                    self.base.analysis.solver.ctx, self.base.instance(k), (*ins[:slot], shard, *ins[slot + 1 :])
+                )
+                if not result.issues and not result.wants:
+                    self.cuts[source[0]] = Cut(*source)
+                    return True
+        return False
+
+    def _is_weight(self, value: int) -> bool:
+        return self.base.analysis.plan.roles.get(value) == "weight"
+
+    def source(self, value: int, axis: int) -> tuple[int, int] | None:
+        """The input that a value is a view of, and which of its axes this one is."""
+        p = self.base.analysis.program
+        for _ in range(MAX_BACK):
+            call = p.value_call[value]
+            if p.kind[call] == PLACEHOLDER:
+                return value, axis
+            if p.kind[call] != CALL or not p.inputs[call]:
+                return None
+            transform = transform_of(p.instances[p.op[call]])
+            back = getattr(transform, "back", None)
+            if back is None:
+                return None
+            before = self.base.root(p.inputs[call][0])
+            own, old = self.base.full[value], self.base.full[before]
+            if not isinstance(own, Layout) or not isinstance(old, Layout):
+                return None
+            moved = self._axis_before(call, own, old, axis)
+            if moved is None:
+                return None
+            value, axis = before, moved
+        return None
+
+    def _axis_before(self, call: int, own: Layout, old: Layout, axis: int) -> int | None:
+        """Which axis of a call's operand an axis of its result is: the one that, cut, gives it cut."""
+        wanted = self.cut(own, axis)
+        if wanted is None:
+            return None
+        for i in range(old.rank):
+            tried = self.cut(old, i)
+            if tried is None:
+                continue
+            ins = (tried, *(self.base.full[self.base.root(v)] for v in self.base.analysis.program.inputs[call][1:]))
+            result = apply(self.base.analysis.solver.ctx, self.base.instance(call), ins)
+            if not result.issues and result.outs and result.outs[0] is wanted:
+                return i
+        return None
+
+    def _repaired(self, failure: Failure) -> bool:
+        """Make what is broadcast or filled beside the cut features for fewer of them."""
+        p = self.base.analysis.program
+        for k in self._makers([self.base.root(v) for v in p.inputs[failure.call]]):
+            form = self.base.full[p.first[k]]
+            if k in self.requests or not isinstance(form, Layout):
+                continue
+            for dim, n in enumerate(form.shape):
+                if not isinstance(n, int) or self.cut(form, dim) is None:
+                    continue
+                self.requests[k] = dim
+                again = self._run()
+                if not isinstance(again, Failure) or again.call > failure.call:
+                    return True
+                del self.requests[k]
+        return False
+
+    def _makers(self, values: Sequence[int]) -> Iterator[int]:
+        """Ops that name sizes and make their result of less (a fill, an expand), behind values through views."""
+        p = self.base.analysis.program
+        todo = list(values)
+        seen: set[int] = set()
+        while todo and len(seen) < 4 * MAX_BACK:
+            value = todo.pop(0)
+            call = p.value_call[value]
+            if call in seen or p.kind[call] != CALL or call < self.low:
+                continue
+            seen.add(call)
+            rule = self.base.instance(call).rule
+            if rule is None or rule.kind != "code":
+                continue
+            if rule.code in ("expand", "create") and size_param(self.base.instance(call)) is not None:
+                yield call
+            transform = transform_of(self.base.instance(call))
+            if transform is not None and (transform.is_view or rule.code in ("copy", "cat")):
+                todo.extend(self.base.root(v) for v in p.inputs[call])
