@@ -39,7 +39,8 @@ class Converter:
             return self._collective(kind, source, 0, full)
         if kind == "slice":
             out = self._padded(source, dim, full)
-            return [*out, self._share(out[-1] if out else source, dim, full)]
+            out.append(self._share(out[-1] if out else source, dim))
+            return [*out, *self._in_rows(out[-1], dim, full)]
         if kind == "reduce_scatter":
             out = self._padded(source, dim, full)
             return [*out, *self._collective(kind, out[-1] if out else source, dim, full)]
@@ -48,6 +49,7 @@ class Converter:
             out.append(
                 self._node("unpad", "aten.slice.Tensor", (Ref(out[-1].name), dim, 0, full.shape[dim]), source)
             )
+            out.extend(self._in_rows(out[-1], dim, full))
         return out
 
     def _padded(self, source: Node, dim: int, full: Layout) -> list[Node]:
@@ -57,8 +59,13 @@ class Converter:
         amounts = (*[0, 0] * (full.rank - 1 - dim), 0, more)
         return [self._node("pad", "aten.constant_pad_nd.default", (Ref(source.name), amounts, 0.0), source)]
 
-    def _share(self, source: Node, dim: int, full: Layout) -> Node:
-        del full
+    def _in_rows(self, source: Node, dim: int, full: Layout) -> list[Node]:
+        """A copy in the order of its rows, where a view would not have it: later views may ask for that."""
+        if all(n == 1 for n in full.shape[:dim]):
+            return []
+        return [self._node("rows", "aten.contiguous.default", (Ref(source.name),), source)]
+
+    def _share(self, source: Node, dim: int) -> Node:
         share = self.tokens.share
         start: Size = share * self.rank
         args = (Ref(source.name), dim, start, start + share)
@@ -70,7 +77,7 @@ class Converter:
         turned = dim != 0 and not self.dialect.any_dim
         if turned:
             out.append(self._node("turned", "aten.transpose.int", (Ref(at.name), 0, dim), at))
-            at = self._node("rows", "aten.clone.default", (Ref(out[-1].name),), at)
+            at = self._node("rows", "aten.contiguous.default", (Ref(out[-1].name),), at)
             out.append(at)
         given: dict[str, Any] = {
             "dim": dim,
@@ -86,6 +93,7 @@ class Converter:
             out.append(at)
         if turned:
             out.append(self._node("back", "aten.transpose.int", (Ref(at.name), 0, dim), source))
+            out.extend(self._in_rows(out[-1], dim, full))
         return out
 
     def _node(self, word: str, target: str, args: tuple[Any, ...], like: Node) -> Node:
@@ -93,7 +101,7 @@ class Converter:
         return Node(name, "call_function", target, args, {}, None, None, like.module, like.module_type)
 
 
-_WORDS = ("_turned", "_rows", "_wait", "_pad", "_share", "_all_gather", "_reduce_scatter", "_all_reduce")
+_WORDS = ("_unpad", "_back", "_turned", "_rows", "_wait", "_pad", "_share", "_all_gather", "_reduce_scatter", "_all_reduce")
 
 
 def _stem(name: str) -> str:

@@ -59,10 +59,24 @@ def demands_of(base: Base, roles: Roles, contract: Contract) -> Demands:
             _states(base, found, boundary, site.call, site.slot, site.value, kept)
             if boundary.via is not None:
                 _bars(base, roles, found, boundary, site.call, site.slot, site.value, kept)
+    _one_state_in_norms(base, roles, found, kept)
     core = next((b for b in contract.boundaries if b.role == "attention.core"), WHOLE)
     if core.require == ("Full",):
         _whole_attention(base, roles, found, core, kept)
     return found
+
+
+def _one_state_in_norms(base: Base, roles: Roles, found: Demands, kept: set[int]) -> None:
+    """No conversion stands inside a norm that is spelled out."""
+    p = base.analysis.program
+    for norm in roles.norms:
+        mine = set(norm.calls)
+        for k in norm.calls:
+            if k not in kept:
+                continue
+            for slot, v in enumerate(p.inputs[k]):
+                if p.value_call[base.root(v)] in mine:
+                    found.barred.setdefault((k, slot), set()).update(PATHS)
 
 
 def _whole_attention(base: Base, roles: Roles, found: Demands, core: Boundary, kept: set[int]) -> None:
