@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from layoutcheck.findings import Report as Report
     from layoutcheck.findings import Severity as Severity
     from layoutcheck.graph import Graph as Graph
+    from layoutcheck.placement.annotated import AnnotatedGraph as AnnotatedGraph
+    from layoutcheck.placement.annotated import annotate as annotate
     from layoutcheck.readers import from_fx as from_fx
     from layoutcheck.readers import load as load
     from layoutcheck.readers import save as save
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "check": "layoutcheck.check",
+    "annotate": "layoutcheck.placement.annotated",
+    "AnnotatedGraph": "layoutcheck.placement.annotated",
     "load": "layoutcheck.readers",
     "save": "layoutcheck.readers",
     "from_fx": "layoutcheck.readers",

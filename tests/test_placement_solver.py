@@ -35,7 +35,9 @@ def modes(draw: st.DrawFn, n_in: int, n_out: int, chain: bool) -> tuple[Mode, ..
         state = st.sampled_from([PARTIAL, LOCAL, FULL])
         found = [
             Mode(
-                tuple(draw(state) for _ in range(n_in)), tuple(draw(state) for _ in range(n_out)), draw(prices)
+                tuple(draw(state) for _ in range(n_in)),
+                tuple(draw(state) for _ in range(n_out)),
+                draw(prices),
             )
             for _ in range(draw(st.integers(1, 3)))
         ]
@@ -54,7 +56,8 @@ def problems(draw: st.DrawFn, chain: bool = False) -> Problem:
         n_out = draw(st.integers(1, 2))
         barred = draw(
             st.frozensets(
-                st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, 2])), max_size=1
+                st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, 2])),
+                max_size=1,
             )
         )
         barred = frozenset(b for b in barred if b[1] != b[2])
@@ -79,7 +82,9 @@ def problems(draw: st.DrawFn, chain: bool = False) -> Problem:
     for _ in range(n_values):
         a, b = draw(prices), draw(prices)
         reduce = a + b if chain or draw(st.booleans()) else draw(st.none() | st.integers(0, 12))
-        values.append(Value(a, b, reduce, draw(st.integers(0, 3)) if chain else draw(st.none() | st.integers(0, 3))))
+        values.append(
+            Value(a, b, reduce, draw(st.integers(0, 3)) if chain else draw(st.none() | st.integers(0, 3)))
+        )
     return Problem(tuple(ops), tuple(values))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from layoutcheck._version import __version__
+from layoutcheck.cli.annotate_cmd import annotate_command
 from layoutcheck.cli.cost_cmd import cost_command
 from layoutcheck.cli.diff import diff_command
 from layoutcheck.cli.expand import expand_command
@@ -123,6 +124,7 @@ def convert(graph: str, output: str) -> int:
     return convert_graph(graph, output)
 
 
+app.add_command(annotate_command)
 app.add_command(memory_command)
 app.add_command(cost_command)
 app.add_command(sweep_command)

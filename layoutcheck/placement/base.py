@@ -62,11 +62,13 @@ MAX_CHAIN = 12
 class Base:
     """The program without conversions.
 
-    alias: per value the value that it is (itself, where it is no conversion's result). full: per value its layout with all tokens
-    (`types` of the graph where it holds none). kept: calls that stay. fixed: calls that take their operands as the graph has them,
-    since on other ones they would give other rows (a dispatch); own: values that are each rank's own for that reason. written: buffers that ops write into, with the views
-    through which they do: no conversion may stand between a buffer and what is written. broad: values that are broadcast over an axis
-    that is cut in others: the same for every share of it.
+    alias: per value the value that it is (itself, where it is no conversion's result).
+    full: per value its layout with all tokens (`types` of the graph where it holds none).
+    kept: calls that stay.
+    fixed: calls that take their operands as the graph has them, since on others they would give other rows (a dispatch).
+    own: values that are each rank's own for that reason.
+    written: buffers that ops write into, with the views through which they do: no conversion may stand between.
+    broad: values that are broadcast over an axis that is cut in others: the same for every share of it.
     """
 
     analysis: Analysis

@@ -71,5 +71,6 @@ def states_around(
     """States of operands of which some are fixed: the others in the preferred state first, then in the other one."""
     for state in (prefer, FULL if prefer == LOCAL else LOCAL):
         yield tuple(
-            fixed[v] if v in fixed else (state if state in choices[v] else FULL if choices[v] else None) for v in reads
+            fixed[v] if v in fixed else (state if state in choices[v] else FULL if choices[v] else None)
+            for v in reads
         )

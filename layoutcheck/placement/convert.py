@@ -101,7 +101,18 @@ class Converter:
         return Node(name, "call_function", target, args, {}, None, None, like.module, like.module_type)
 
 
-_WORDS = ("_unpad", "_back", "_turned", "_rows", "_wait", "_pad", "_share", "_all_gather", "_reduce_scatter", "_all_reduce")
+_WORDS = (
+    "_unpad",
+    "_back",
+    "_turned",
+    "_rows",
+    "_wait",
+    "_pad",
+    "_share",
+    "_all_gather",
+    "_reduce_scatter",
+    "_all_reduce",
+)
 
 
 def _stem(name: str) -> str:

@@ -42,7 +42,12 @@ class Demands:
 
 # Attention runs on all tokens where a contract does not say otherwise: metadata of fused attention (query starts, lengths) describes
 # whose rows the queries are, and no layout says so.
-WHOLE = Boundary("attention.core", "output", require=("Full",), doc="attention runs on all tokens unless a contract says otherwise")
+WHOLE = Boundary(
+    "attention.core",
+    "output",
+    require=("Full",),
+    doc="attention runs on all tokens unless a contract says otherwise",
+)
 
 
 def demands_of(base: Base, roles: Roles, contract: Contract) -> Demands:

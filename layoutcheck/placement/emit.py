@@ -195,7 +195,9 @@ class Emitter:
             return
         for kind, state, start in steps(born, set(needed), self.prices(value)):
             origin = self.names[(value, start)]
-            given = source if origin == source.name else next(n for n in reversed(self.nodes) if n.name == origin)
+            given = (
+                source if origin == source.name else next(n for n in reversed(self.nodes) if n.name == origin)
+            )
             full = self.ways.base.full[value]
             nodes = self.converter.write(kind, given, full, self.ways.local(value))
             nodes[-1].meta = meta_of(self.ways.layout(value, state))
@@ -218,7 +220,9 @@ class Emitter:
                     k = p.node_call.get(node.args[0].name)
                 rule = p.instances[p.op[k]].rule if k is not None and p.op[k] >= 0 else None
                 if rule is not None and rule.kind == "code" and rule.code in MOVES and not rule.mutates:
-                    read_before = any(True for _ in base.analysis.uses.get(p.first[k], ())) if k is not None else False
+                    read_before = (
+                        any(True for _ in base.analysis.uses.get(p.first[k], ())) if k is not None else False
+                    )
                     if read_before:
                         continue
             used.update(node.refs())

@@ -121,7 +121,9 @@ def _joined(
     if len(class_.outputs) == 1:
         name = results[class_.outputs[0]]
         return [_node(split, class_, name, given, now[name].meta)], inside
-    name = split.fused.name if whole and split.fused.name not in now else names.fresh(f"{split.fused.name}_norm")
+    name = (
+        split.fused.name if whole and split.fused.name not in now else names.fresh(f"{split.fused.name}_norm")
+    )
     metas = tuple(now[results[label]].meta for label in class_.outputs)
     nodes = [_node(split, class_, name, given, metas)]
     for i, label in enumerate(class_.outputs):
@@ -148,4 +150,6 @@ def _part_nodes(split: Split, count: int, before: dict[str, Node]) -> list[list[
 def _node(split: Split, class_: FusionClass, name: str, given: dict[str, Any], meta: Any) -> Node:
     args = tuple(given.get(p) for p in class_.params)
     like = split.fused
-    return Node(name, "call_function", class_.target, args, {}, meta, like.location, like.module, like.module_type)
+    return Node(
+        name, "call_function", class_.target, args, {}, meta, like.location, like.module, like.module_type
+    )

@@ -1,6 +1,7 @@
 """The cheapest placement as an integer program, where the chain argument fails (HiGHS, in scipy).
 
-One variable per op and mode; per value and state one that says whether it is available so; per conversion one that says whether it is made.
+One variable per op and mode; per value and state one that says whether it is available so; per conversion one that says
+whether it is made.
 """
 
 from __future__ import annotations
@@ -63,9 +64,7 @@ def solve(problem: Problem, part: Sequence[int], ops: Sequence[Op]) -> tuple[dic
     scale = max(1.0, unit / 1e6)
     found = milp(
         np.array(model.prices, dtype=float) / scale,
-        constraints=LinearConstraint(
-            matrix.tocsr(), [r[1] for r in model.rows], [r[2] for r in model.rows]
-        ),
+        constraints=LinearConstraint(matrix.tocsr(), [r[1] for r in model.rows], [r[2] for r in model.rows]),
         integrality=np.ones(n),
         bounds=Bounds(0, 1),
         options={"mip_rel_gap": 0.0},
@@ -136,7 +135,5 @@ def _value(
                 for j in range(len(op.modes)):
                     if (i, j) in allowed:
                         continue
-                    both = {
-                        chosen[k]: 1 for k in ((maker, i), (reader, j)) if k[0] in inside
-                    }
+                    both = {chosen[k]: 1 for k in ((maker, i), (reader, j)) if k[0] in inside}
                     model.row(both, 0, len(both) - 1)

@@ -1,14 +1,16 @@
 """The cheapest placement as a minimum cut, where modes and states lie on chains.
 
-Every op has a threshold per mode but the first ("at least this mode"), every value one per step of the chain ("needed at least so full").
-A threshold that holds is on the source's side. What one threshold implies is an edge without a capacity; a conversion is an edge from
-"needed so full" to "born so full". The cut's capacity is the price, and the flow that fills it is the proof that nothing is cheaper.
+Every op has a threshold per mode but the first ("at least this mode"), every value one per step of the chain ("needed at
+least so full"). A threshold that holds is on the source's side. What one threshold implies is an edge without a capacity; a
+conversion is an edge from "needed so full" to "born so full". The cut's capacity is the price, and the flow that fills it is
+the proof that nothing is cheaper.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -23,7 +25,7 @@ Pair = tuple[int, int]
 def ordered(op: Op) -> Op | None:
     """The op with its modes in an order in which every state grows; None where there is none."""
     modes = sorted(op.modes, key=lambda m: (_key(m.gives), _key(m.needs)))
-    for less, more in zip(modes, modes[1:]):
+    for less, more in pairwise(modes):
         for a, b in zip((*less.needs, *less.gives), (*more.needs, *more.gives)):
             if (a is None) != (b is None) or (a is not None and b is not None and a > b):
                 return None

@@ -161,7 +161,13 @@ class Ways:
         yield list(outs)
 
     def _way(
-        self, k: int, states: tuple[int | None, ...], ins: Ins, outs: Ins, wanted: list[Any], odd: dict[int, Layout]
+        self,
+        k: int,
+        states: tuple[int | None, ...],
+        ins: Ins,
+        outs: Ins,
+        wanted: list[Any],
+        odd: dict[int, Layout],
     ) -> Way | None:
         result = typed(self.base, k, ins, wanted)
         if result is None:
@@ -180,6 +186,9 @@ class Ways:
         gives = []
         for j, (of, form) in enumerate(zip(given, outs)):
             state = self._state(of, form, LOCAL in states)
+            if state == LOCAL and bases and j >= len(given) - len(bases):
+                # A cache that each rank fills with its own rows is filled in part.
+                return None
             if state is None and (isinstance(form, Layout) or (isinstance(of, Layout) or of != form)):
                 return None
             if state == LOCAL and self.base.tokens.local(form) is not of and odd.setdefault(j, of) is not of:
@@ -215,7 +224,11 @@ class Ways:
         forms = tuple(self.base.full[v] for v in outs)
         made = [v for v in outs if v in self.base.written]
         choices = {
-            v: [s for s in (FULL, LOCAL) if self.layout(v, s) is not None and (s == FULL or self.local(v) is not None)]
+            v: [
+                s
+                for s in (FULL, LOCAL)
+                if self.layout(v, s) is not None and (s == FULL or self.local(v) is not None)
+            ]
             if isinstance(self.base.full[v], Layout)
             else []
             for v in reads
@@ -235,10 +248,16 @@ class Ways:
                 if result is None:
                     continue
                 written = {p.inputs[k][slot]: of for slot, of in result.mutated.items() if slot >= 0}
-                if not all(self.buffers.fits(of, state) or not made and not fixed for of in written.values()):
+                if not all(
+                    self.buffers.fits(of, state) or (not made and not fixed) for of in written.values()
+                ):
                     continue
                 gives = tuple(
-                    None if not isinstance(f, Layout) else state if v in made else self._state(of, f, LOCAL in states)
+                    None
+                    if not isinstance(f, Layout)
+                    else state
+                    if v in made
+                    else self._state(of, f, LOCAL in states)
                     for v, f, of in zip(outs, forms, result.outs)
                 )
                 if any(g is None and isinstance(f, Layout) for g, f in zip(gives, forms)):
@@ -258,7 +277,10 @@ class Ways:
     def _is_shorter(self, outs: Sequence[Any], forms: Ins) -> bool:
         """Whether a buffer made Local has the extents of a share."""
         return any(
-            isinstance(of, Layout) and isinstance(f, Layout) and of.shape != f.shape and self.base.tokens.fits(of, f)
+            isinstance(of, Layout)
+            and isinstance(f, Layout)
+            and of.shape != f.shape
+            and self.base.tokens.fits(of, f)
             for of, f in zip(outs, forms)
         )
 
@@ -270,7 +292,9 @@ class Ways:
             return False
         users = self.base.analysis.uses.get(p.first[k], [])
         return bool(users) and all(
-            (r := self.base.instance(u).rule) is not None and bool(r.mutates) for u, _ in users if p.kind[u] == CALL
+            (r := self.base.instance(u).rule) is not None and bool(r.mutates)
+            for u, _ in users
+            if p.kind[u] == CALL
         )
 
     def _constant(self, k: int) -> Iterator[Way]:
@@ -296,7 +320,9 @@ class Ways:
             for i, axis in enumerate(form.axes):
                 share = tokens.shares(form.shape[i])
                 if share is not None and len(axis) == 1 and axis[0].domain.kind == "any":
-                    short = replace(form, axes=(*form.axes[:i], (anything(share).whole,), *form.axes[i + 1 :]))
+                    short = replace(
+                        form, axes=(*form.axes[:i], (anything(share).whole,), *form.axes[i + 1 :])
+                    )
                     break
         if short is None or not sized:
             return
@@ -348,7 +374,9 @@ class Ways:
                 yield spread({u: PARTIAL if u == v else (FULL if c else None) for u, c in choices.items()})
         yield from self._as_it_is(reads, choices, spread)
 
-    def _as_it_is(self, reads: Sequence[int], choices: dict[int, list[int]], spread: Any) -> Iterator[tuple[int | None, ...]]:
+    def _as_it_is(
+        self, reads: Sequence[int], choices: dict[int, list[int]], spread: Any
+    ) -> Iterator[tuple[int | None, ...]]:
         """Each operand with a share alone, for ops with many operands."""
         for v, c in choices.items():
             if LOCAL in c:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import attrs
 
@@ -19,9 +20,9 @@ from layoutcheck.placement.dialect import dialect_of
 from layoutcheck.placement.emit import Emitter, Inserted
 from layoutcheck.placement.fused import bound_targets, put_together, taken_apart
 from layoutcheck.placement.modes import Way, Ways
-from layoutcheck.placement.plan import WeightPlan, cut_blocks
+from layoutcheck.placement.plan import WeightPlan, cut_blocks, planned
 from layoutcheck.placement.pricing import NOMINAL, Pricing
-from layoutcheck.placement.problem import Infeasible, Placement
+from layoutcheck.placement.problem import FULL, LOCAL, NAMES, Infeasible, Placement
 from layoutcheck.placement.program_problem import ProgramProblem, build_problem
 from layoutcheck.placement.solve import solve
 from layoutcheck.placement.tokens import Tokens, stream_domain
@@ -50,6 +51,40 @@ class Placed:
     graph: Graph
     inserted: list[Inserted]
 
+    def reason(self, i: Inserted) -> str:
+        """Why a conversion is needed: the contract's boundary, or what its readers' rules ask for."""
+        p = self.base.analysis.program
+        target = {"slice": LOCAL, "all_gather": FULL, "reduce_scatter": LOCAL, "all_reduce": FULL}[i.kind]
+        titles: dict[str, None] = {}
+        for k in i.readers:
+            way = self.chosen.get(k)
+            for slot, v in enumerate(p.inputs[k]):
+                if self.base.root(v) != i.value or way is None or way.needs[slot] != target:
+                    continue
+                demand = self.demands.operands.get((k, slot))
+                titles.update(dict.fromkeys(b.title for b in (demand.why if demand else ())))
+                for place in range(p.outs[k]):
+                    given = self.demands.results.get((k, place))
+                    titles.update(dict.fromkeys(b.title for b in (given.why if given else ())))
+        if titles:
+            return f"the contract wants {NAMES[target]} at {', '.join(titles)}"
+        names = ", ".join(dict.fromkeys(p.nodes[k].name for k in i.readers))
+        only = all(
+            all(any(s == target for s in w.needs) for w in self.ways.done.get(k, ()))
+            for k in i.readers
+            if p.kind[k] == CALL
+        )
+        if only:
+            return f"{names} can be run on {NAMES[target]} tokens only"
+        return f"{names} on {NAMES[target]} tokens {'is' if len(i.readers) == 1 else 'are'} the cheapest that what follows allows"
+
+    def notes(self) -> tuple[str, ...]:
+        """What was decided without being asked for."""
+        return tuple(
+            f"{self.roles.blocks[number].kind} block {number} keeps its weights whole: {why}"
+            for number, why in self.weights.left
+        )
+
 
 def place(
     analysis: Analysis,
@@ -58,6 +93,7 @@ def place(
     prices: Prices | None = None,
     values: Mapping[str, int] | None = None,
     again: Callable[[Graph], Analysis] | None = None,
+    plan: str | Path | None = None,
 ) -> Placed:
     """The cheapest program that holds a contract, from one that may hold other conversions or none.
 
@@ -68,6 +104,7 @@ def place(
         values: numbers for symbolic sizes, at which prices are compared.
         again: solves a graph as `analysis` was; with it, fused ops are taken apart where a conversion has to stand between
             their parts.
+        plan: a file of weight layouts by name pattern.
 
     Raises:
         InputError: the program has no decoder layer, no group of the contract's name, or can't be run as the contract demands.
@@ -76,14 +113,14 @@ def place(
     group = group_for(analysis, contract, roles)
     base = _base(analysis, roles, group)
     demands = demands_of(base, roles, contract)
-    weights = cut_blocks(base, roles, demands)
+    weights = cut_blocks(base, roles, demands, planned(analysis, plan))
     ways = _ways(base)
     if again is not None:
         book = FusionBook.load()
         targets = bound_targets(ways, book)
         if targets:
             apart, splits = taken_apart(analysis.graph, targets, book)
-            placed = place(again(apart), contract, prices=prices, values=values)
+            placed = place(again(apart), contract, prices=prices, values=values, plan=plan)
             placed.graph = put_together(apart, placed.graph, splits, book)
             return placed
     numbers = dict(values or {})
@@ -97,7 +134,9 @@ def place(
         placement = solve(problem.problem)
     except Infeasible as error:
         raise InputError(_stuck(analysis, problem, error, contract)) from None
-    found = Placed(base, ways, demands, weights, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, [])
+    found = Placed(
+        base, ways, demands, weights, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, []
+    )
     return _written(found)
 
 

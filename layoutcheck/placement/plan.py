@@ -7,10 +7,15 @@ born complete, it stays replicated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fnmatch
+from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 
+from layoutcheck.errors import InputError
+from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.weight_plan import read_plan
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.demands import Demands
@@ -29,14 +34,52 @@ class WeightPlan:
     left: list[tuple[int, str]] = attrs.field(factory=list)
 
 
-def cut_blocks(base: Base, roles: Roles, demands: Demands, *, whole: Iterable[int] = ()) -> WeightPlan:
+def planned(analysis: Analysis, path: str | Path | None) -> dict[int, int | None]:
+    """What a plan says of inputs by value: the axis that is cut, None where the input stays whole.
+
+    Raises:
+        InputError: the plan is malformed, no pattern of it names a weight, or a layout in it is more than one cut axis.
+    """
+    if path is None:
+        return {}
+    said = read_plan(path)
+    p = analysis.program
+    out: dict[int, int | None] = {}
+    used: set[str] = set()
+    for value, role in analysis.plan.roles.items():
+        if role != "weight":
+            continue
+        node = p.nodes[p.value_call[value]].name
+        spec = p.graph.inputs.get(node)
+        name = spec.fqn if spec is not None and spec.fqn else node
+        for pattern, word in said["weights"].items():
+            if not fnmatch.fnmatchcase(name, pattern):
+                continue
+            used.add(pattern)
+            if word in ("column", "row", "replicated"):
+                out[value] = {"column": 0, "row": 1, "replicated": None}[word]
+            else:
+                cut = [i for i, part in enumerate(word.strip("[] ").split(",")) if "@" in part]
+                if len(cut) > 1:
+                    raise InputError(f"`{word}` cuts more than one axis of {name}", said["where"])
+                out[value] = cut[0] if cut else None
+    unused = [pattern for pattern in said["weights"] if pattern not in used]
+    if unused:
+        raise InputError(f"the pattern `{unused[0]}` names no weight of the graph", said["where"])
+    return out
+
+
+def cut_blocks(
+    base: Base, roles: Roles, demands: Demands, said: Mapping[int, int | None] | None = None
+) -> WeightPlan:
     """Cut the weights of blocks that hold whole ones, where structure and contract allow it. Changes `base.full`.
 
     Args:
-        whole: inputs that a plan wants replicated.
+        said: what a plan says of inputs, as `planned` gives it.
     """
     plan = WeightPlan()
-    kept_whole = set(whole)
+    said = said or {}
+    kept_whole = {value for value, axis in said.items() if axis is None}
     if _is_cut(base):
         return plan
     for number, block in enumerate(roles.blocks):
@@ -62,6 +105,13 @@ def cut_blocks(base: Base, roles: Roles, demands: Demands, *, whole: Iterable[in
             base.full[value] = of
         plan.cuts.update(sharder.cuts)
         base.broad |= sharder.broad
+    lost = [v for v, axis in said.items() if axis is not None and plan.cuts.get(v, Cut(v, -1)).axis != axis]
+    if lost:
+        p = base.analysis.program
+        raise InputError(
+            f"the plan cuts {p.name_of(lost[0])} along axis {said[lost[0]]},"
+            " and the rest of its block can't follow, or the contract does not let it"
+        )
     return plan
 
 
@@ -70,7 +120,8 @@ def _is_cut(base: Base) -> bool:
     group = set(base.tokens.group.axes)
     p = base.analysis.program
     return any(
-        isinstance(of := base.analysis.solution.typing.types[p.first[k]], Layout) and group & of.bound_map.keys()
+        isinstance(of := base.analysis.solution.typing.types[p.first[k]], Layout)
+        and group & of.bound_map.keys()
         for k in base.kept
         if not p.inputs[k] and p.outs[k]
     )
@@ -158,7 +209,12 @@ def _gives_columns(base: Base, sharder: Sharder, k: int, weight: int, axis: int)
     result = apply(base.analysis.solver.ctx, base.instance(k), ins)
     out = result.outs[0] if result.outs else None
     wanted = sharder.cut(base.full[p.first[k]], base.full[p.first[k]].rank - 1)
-    return isinstance(out, Layout) and wanted is not None and out.axes == wanted.axes and out.bound == wanted.bound
+    return (
+        isinstance(out, Layout)
+        and wanted is not None
+        and out.axes == wanted.axes
+        and out.bound == wanted.bound
+    )
 
 
 def _sums(base: Base, overlay: dict[int, Layout], last: int) -> bool:

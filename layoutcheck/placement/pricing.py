@@ -63,7 +63,13 @@ class Pricing:
         gather = scatter = reduce = None
         # What follows from inputs alone every rank can work out for all tokens: nobody sends it.
         sent = self.flow.kinds[value] not in ("I", "W")
-        if sent and movable and local is not None and dim is not None and not gather_onto(local, dim, tokens.group)[1]:
+        if (
+            sent
+            and movable
+            and local is not None
+            and dim is not None
+            and not gather_onto(local, dim, tokens.group)[1]
+        ):
             gather = self._price("all_gather", local, ranks, times)
             if value in self.ways.pending:
                 scatter = self._price("reduce_scatter", full, ranks, times)

@@ -83,7 +83,9 @@ class Value:
             return 0, 0
         for first, second in ((self.scatter, self.gather), (0, self.reduce), (self.reduce, 0)):
             a, b = (first or 0), (second or 0)
-            if all(self._fits(q, n, a, b) for q in states - {FULL} for n in ((LOCAL,), (FULL,), (LOCAL, FULL))):
+            if all(
+                self._fits(q, n, a, b) for q in states - {FULL} for n in ((LOCAL,), (FULL,), (LOCAL, FULL))
+            ):
                 return a, b
         return None
 

@@ -22,6 +22,15 @@ class ProgramProblem:
     problem: Problem
     calls: list[tuple[int, ...]]
     ways: list[tuple[Way, ...]]
+    runs: list[tuple[int, int, int]] = attrs.field(factory=list)
+
+    def times(self, k: int) -> int:
+        """How often a call runs: more than once in a repeated body."""
+        times = 1
+        for low, high, n in self.runs:
+            if low <= k <= high:
+                times *= n
+        return times
 
 
 def build_problem(base: Base, ways: Ways, demands: Demands, pricing: Pricing) -> ProgramProblem:
@@ -59,26 +68,23 @@ class _Builder:
         for repeats in analysis.solution.runner.repeats.values():
             for i, (begin, end) in enumerate(zip(repeats.begins, repeats.ends)):
                 self._region(begin, end, tuple(repeats.copies[i :: repeats.carried]))
-        values = tuple(
-            self.pricing.value(v, self._times(p.value_call[v])) for v in range(p.n_values)
-        )
-        return ProgramProblem(Problem(tuple(self.ops), values), self.calls, self.found)
+        values = tuple(self.pricing.value(v, self._times(p.value_call[v])) for v in range(p.n_values))
+        return ProgramProblem(Problem(tuple(self.ops), values), self.calls, self.found, self.runs)
 
     def _times(self, k: int) -> int:
-        times = 1
-        for low, high, n in self.runs:
-            if low <= k <= high:
-                times *= n
-        return times
+        return ProgramProblem(Problem((), ()), [], [], self.runs).times(k)
 
     def _add(
-        self, calls: tuple[int, ...], reads: tuple[int, ...], writes: tuple[int, ...], ways: tuple[Way, ...], k: int
+        self,
+        calls: tuple[int, ...],
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        ways: tuple[Way, ...],
+        k: int,
     ) -> None:
         times = self._times(k)
         priced = len(ways) > 1
-        modes = tuple(
-            Mode(w.needs, w.gives, self.pricing.way(k, w, times) if priced else 0) for w in ways
-        )
+        modes = tuple(Mode(w.needs, w.gives, self.pricing.way(k, w, times) if priced else 0) for w in ways)
         barred = frozenset(
             (slot, *move) for slot in range(len(reads)) for move in self.demands.barred.get((k, slot), ())
         )
@@ -151,8 +157,7 @@ class _Builder:
         if not states:
             states = [FULL]
         ways = tuple(
-            Way((s, s), (s,) * len(writes), tuple(self.ways.layout(v, s) for v in reads), ())
-            for s in states
+            Way((s, s), (s,) * len(writes), tuple(self.ways.layout(v, s) for v in reads), ()) for s in states
         )
         for k in (begin, end):
             demand = self.demands.results.get((k, 0))

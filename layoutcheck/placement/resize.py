@@ -1,7 +1,7 @@
 """Sizes in an op's arguments, written anew for the share that it runs on.
 
-A view, an expand or a tensor made anew names local sizes. Which of them count tokens is read from the layout that the op's result has in
-the graph as it is: where that layout and the wanted one differ in an axis' extent, the size is written anew.
+A view, an expand or a tensor made anew names local sizes. Which of them count tokens is read from the layout that the op's
+result has in the graph as it is: where that layout and the wanted one differ in an axis' extent, the size is written anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cutting weights that are whole: column-parallel products, what follows from them, and sizes that count features.
 
-A cut begins at weights of products; the rule of each op behind them says what it needs cut in turn (a bias, the weight of the row-parallel
-product that sums over the cut features). Sizes in views are divided where that makes them fit. What is broadcast beside the cut
-features (a rotary part for all heads, a buffer that takes both) is made for fewer of them.
+A cut begins at weights of products; each op behind them is tried with another of its operands cut (a bias, the weight of the
+row-parallel product that sums over the cut features). Sizes in views are divided where that makes them fit. What is broadcast
+beside the cut features (a rotary part for all heads, a buffer that takes both) is made for fewer of them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class Sharder:
                 if isinstance(of, Layout):
                     of = self.base.tokens.full(of)
                     form = self.base.full[value]
-                    if of is not form and (not isinstance(form, Layout) or replace(of, value=form.value) is not form):
+                    if of is not form and (
+                        not isinstance(form, Layout) or replace(of, value=form.value) is not form
+                    ):
                         overlay[value] = of
         return overlay
 
@@ -184,7 +186,9 @@ class Sharder:
                 if source is None or source[0] in self.cuts or not self._is_weight(source[0]):
                     continue
                 result = apply(
-                    self.base.analysis.solver.ctx, self.base.instance(k), (*ins[:slot], shard, *ins[slot + 1 :])
+                    self.base.analysis.solver.ctx,
+                    self.base.instance(k),
+                    (*ins[:slot], shard, *ins[slot + 1 :]),
                 )
                 if not result.issues and not result.wants:
                     self.cuts[source[0]] = Cut(*source)
@@ -226,7 +230,10 @@ class Sharder:
             tried = self.cut(old, i)
             if tried is None:
                 continue
-            ins = (tried, *(self.base.full[self.base.root(v)] for v in self.base.analysis.program.inputs[call][1:]))
+            ins = (
+                tried,
+                *(self.base.full[self.base.root(v)] for v in self.base.analysis.program.inputs[call][1:]),
+            )
             result = apply(self.base.analysis.solver.ctx, self.base.instance(call), ins)
             if not result.issues and result.outs and result.outs[0] is wanted:
                 return i

@@ -41,8 +41,8 @@ def solve(problem: Problem) -> Placement:
                 chosen[o] = ops[o].modes[sum((o, j) in side for j in range(1, len(ops[o].modes)))]
         else:
             method = "milp"
-            picked, price, bound = milp.solve(problem, part, ops)
-            slack += max(0, round(price - bound))
+            picked, paid, bound = milp.solve(problem, part, ops)
+            slack += max(0, round(paid - bound))
             for o in part:
                 chosen[o] = ops[o].modes[picked[o]]
     modes = tuple(op.modes.index(chosen[o]) for o, op in enumerate(problem.ops))

@@ -1,7 +1,7 @@
 """The tokens that placement cuts, and a value's layout in each state.
 
-One token domain is cut over one group: that of the residual stream. A value is *Full* with every digit of that domain on its axes, *Local*
-with the group's digit of the first of these axes taken off, *Partial* where it is Full but for a pending sum.
+One token domain is cut over one group: that of the residual stream. A value is *Full* with every digit of that domain on its
+axes, *Local* with the group's digit of the first of these axes taken off, *Partial* where it is Full but for a pending sum.
 """
 
 from __future__ import annotations

@@ -1,0 +1,227 @@
+"""`annotate`: a graph with every layout and every conversion that its contract demands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from layoutcheck.contracts import load_contract
+from layoutcheck.contracts.model import Contract
+from layoutcheck.cost.prices import Prices
+from layoutcheck.findings import Report
+from layoutcheck.graph import Graph, TensorMeta
+from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.layouts import Layout, render
+from layoutcheck.placement.place import Placed, place
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+
+@attrs.frozen
+class Shard:
+    """How an input of the single-device program is cut: along `axis` in `ways` equal shares, of each of `parts` packed pieces."""
+
+    axis: int
+    ways: Any
+    parts: int = 1
+
+
+@attrs.frozen
+class Insertion:
+    """A conversion that was written: its kind, its nodes in order, the value that it converts, who reads it so, and how often it
+    runs (more than once in a repeated body).
+    """
+
+    kind: str
+    nodes: tuple[str, ...]
+    source: str
+    readers: tuple[str, ...]
+    times: int
+    reason: str
+
+
+@attrs.define(repr=False)
+class AnnotatedGraph:
+    """A graph that holds its contract.
+
+    Attributes:
+        graph: the per-rank program with its conversions and local sizes.
+        contract: the contract's name.
+        layouts: the layout of every value, as text, by node name.
+        roles: the role of nodes, by name.
+        insertions: the conversions, with reasons.
+        shards: inputs that are cut over the group, where the graph held them whole.
+        method: how the placement was found (`forced`, `min-cut` or `milp`); `bound`: no placement is cheaper.
+        price: what the placement costs in the unit of `prices`, femtoseconds.
+    """
+
+    graph: Graph
+    contract: str
+    layouts: dict[str, str]
+    roles: dict[str, str]
+    insertions: tuple[Insertion, ...]
+    shards: dict[str, Shard]
+    prices: str
+    price: int
+    bound: int
+    method: str
+    group: str
+    notes: tuple[str, ...]
+    _placed: Placed
+    _options: dict[str, Any]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {kind}" for kind, n in sorted(self.counts().items()))
+        return (
+            f"<AnnotatedGraph {self.contract}, {len(self.graph.nodes)} nodes: {counts or 'no conversions'}>"
+        )
+
+    def counts(self, *, executed: bool = True) -> dict[str, int]:
+        """How many conversions of each kind run (`executed`), or stand in the graph: a repeated body counts as often as it runs."""
+        out: Counter[str] = Counter()
+        for entry in self.insertions:
+            out[entry.kind] += entry.times if executed else 1
+        return dict(out)
+
+    def check(self) -> Report:
+        """What checking the graph against its contract says."""
+        from layoutcheck.check import check
+
+        options = {
+            k: v for k, v in self._options.items() if k in ("groups", "rules", "world", "rank", "assumptions")
+        }
+        return check(self.graph, contract=self._options.get("contract", self.contract), **options)
+
+    def explain(self, node: str) -> str:
+        """Why the conversions of a value stand where they stand, and what else could be done. Raises InputError."""
+        from layoutcheck.placement.explain import explain
+
+        return explain(self._placed, node)
+
+    def to_fx(self) -> GraphModule:
+        """A GraphModule that torch runs, with functional collectives; parameters are inputs, as in the graph. Needs torch."""
+        from layoutcheck.placement.to_fx import to_fx
+
+        return to_fx(self.graph)
+
+
+def annotate(
+    graph: Graph | str | Path,
+    contract: str | Path | Contract,
+    *,
+    groups: dict[str, Any] | None = None,
+    rank: int | None = None,
+    world: int | None = None,
+    tokens: Sequence[tuple[str, int]] = (),
+    layouts: dict[str, str] | None = None,
+    assumptions: Sequence[str] = (),
+    rules: Sequence[str | Path] = (),
+    plan: str | Path | None = None,
+    trust: dict[str, str] | None = None,
+    others: Sequence[Graph] = (),
+    prices: Prices | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> AnnotatedGraph:
+    """The per-rank program of a graph under a contract, at the lowest price.
+
+    Args:
+        graph: a graph, or the path of one: of one device, or of a rank, with conversions or without.
+        contract: a contract, the name of a shipped one, or a file.
+        groups: sizes of groups by name, as in `{"tp": 16}`; a graph of one device needs the contract's group here.
+        rank: the rank whose program it is; that of the graph, or 0.
+        world, tokens, layouts, assumptions, rules, trust, others: as for `check`.
+        plan: a file of weight layouts by name pattern; what it does not name is cut as structure and contract allow.
+        prices: what conversions and ops cost; bytes over default bandwidths where not given.
+        sizes: numbers for symbolic sizes, at which prices are compared (4096 where none is given).
+
+    Returns:
+        The annotated graph. Checking it against the contract finds nothing.
+
+    Raises:
+        InputError: the graph or an option is malformed; the contract does not apply; or no placement holds it, with the
+            boundary that can't be had.
+    """
+    agreed = contract if isinstance(contract, Contract) else load_contract(contract)
+    accepted = {**agreed.trusts(), **(trust or {})}
+
+    def solved(of: Graph | str | Path) -> Analysis:
+        return analyse(
+            of,
+            groups=groups or {},
+            rank=rank,
+            world=world,
+            tokens=list(tokens),
+            layouts=layouts or {},
+            assumptions=list(assumptions),
+            rules=list(rules),
+            plan=None,
+            trust=accepted,
+            others=list(others),
+        )
+
+    placed = place(solved(graph), agreed, prices=prices, values=sizes, again=solved, plan=plan)
+    options = {
+        "groups": groups,
+        "rank": rank,
+        "world": world,
+        "assumptions": assumptions,
+        "rules": rules,
+        "contract": agreed if isinstance(contract, Contract) else contract,
+    }
+    return _result(placed, agreed, solved, options)
+
+
+def _result(placed: Placed, contract: Contract, solved: Any, options: dict[str, Any]) -> AnnotatedGraph:
+    p = placed.base.analysis.program
+    again = solved(placed.graph)
+    names = again.mesh.names()
+    q, types = again.program, again.solution.typing.types
+    layouts = {q.name_of(v): render(of, names) for v, of in enumerate(types) if isinstance(of, Layout)}
+    _record(placed.graph, layouts)
+    roles = {p.nodes[k].name: role for k, role in placed.roles.calls.items()}
+    insertions = tuple(
+        Insertion(
+            i.kind,
+            i.nodes,
+            p.name_of(i.value),
+            tuple(dict.fromkeys(p.nodes[k].name for k in i.readers)),
+            placed.problem.times(p.value_call[i.value]),
+            placed.reason(i),
+        )
+        for i in placed.inserted
+    )
+    size = placed.base.tokens.group.size
+    shards = {
+        p.nodes[p.value_call[v]].name: Shard(c.axis, size, c.parts) for v, c in placed.weights.cuts.items()
+    }
+    certificate = placed.placement.certificate
+    return AnnotatedGraph(
+        placed.graph,
+        contract.name,
+        layouts,
+        roles,
+        insertions,
+        shards,
+        placed.pricing.prices.name,
+        placed.placement.price,
+        certificate.bound,
+        certificate.method,
+        placed.base.tokens.group.name,
+        placed.notes(),
+        placed,
+        options,
+    )
+
+
+def _record(graph: Graph, layouts: dict[str, str]) -> None:
+    """Write what each value holds to the graph; inputs keep what was declared of them."""
+    for i, node in enumerate(graph.nodes):
+        text = layouts.get(node.name)
+        if text is None or node.op != "call_function" or not isinstance(node.meta, TensorMeta):
+            continue
+        graph.nodes[i] = attrs.evolve(node, meta=attrs.evolve(node.meta, layout=text[text.index("[") :]))

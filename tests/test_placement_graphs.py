@@ -1,0 +1,103 @@
+"""Placement on the reference graphs: what is inserted, that it holds the contract, and that it is found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import layoutcheck
+from layoutcheck.placement.annotated import AnnotatedGraph, annotate
+from layoutcheck.placement.solve import verify
+
+SHARED = Path(__file__).parent.parent.parent / "shared" / "graphs"
+pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the reference graphs are not beside the project")
+
+# Graph, contract, and how many conversions run under prices by bytes.
+PLACED = [
+    ("glm5_prefill_repeated", "dsa-cp-prefill", {"all_gather": 82, "reduce_scatter": 4, "slice": 78}),
+    ("glm5_prefill_repeated_e32", "dsa-cp-prefill", {"all_gather": 82, "reduce_scatter": 4, "slice": 78}),
+    ("glm5_prefill_expanded6", "dsa-cp-prefill", {"all_gather": 10, "reduce_scatter": 4, "slice": 6}),
+    ("glm5_prefill_noembtp_expanded6", "dsa-cp-prefill", {"all_gather": 10, "reduce_scatter": 3, "slice": 7}),
+    ("glm5_prefill_rank3_expanded5", "dsa-cp-prefill", {"all_gather": 9, "reduce_scatter": 4, "slice": 5}),
+    ("glm5_prefill_4100tok_expanded6", "dsa-cp-prefill", {"all_gather": 10, "reduce_scatter": 4, "slice": 6}),
+    ("dsv32_prefill_repeated", "dsa-cp-prefill", None),
+    ("glm5_prefill_mtp1_repeated", "dsa-cp-prefill", None),
+    ("dsv3_bf16_prefill_repeated", "sequence-parallel", None),
+    ("dsv3_bf16_prefill_expanded5", "sequence-parallel", {"all_gather": 9, "reduce_scatter": 9}),
+    ("qwen3_8b_bf16_prefill_expanded4", "sequence-parallel", {"all_gather": 9, "reduce_scatter": 9}),
+    ("qwen3_8b_prefill_expanded4", "sequence-parallel", {"all_gather": 9, "reduce_scatter": 9}),
+    (
+        "glm5_decode_dp8tp4_spon",
+        "mc2-decode",
+        {"all_reduce": 3, "slice": 150, "all_gather": 75},
+    ),
+]
+
+
+def placed(name: str, contract: str) -> AnnotatedGraph:
+    return annotate(SHARED / f"{name}.before.json.gz", contract)
+
+
+def shape(graph: layoutcheck.Graph) -> list[tuple[object, ...]]:
+    """A graph up to the names of its nodes: each call as its target on the calls that it reads."""
+    number: dict[str, object] = {}
+    out: list[tuple[object, ...]] = []
+
+    def plain(arg: object) -> object:
+        name = getattr(arg, "name", None)
+        if name in number:
+            return number[name]
+        if isinstance(arg, tuple):
+            return tuple(plain(a) for a in arg)
+        return str(arg)
+
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            number[node.name] = node.name
+            continue
+        entry = (node.target, plain(node.args), tuple((k, plain(v)) for k, v in sorted(node.kwargs.items())))
+        number[node.name] = hash(entry)
+        out.append(entry)
+    return sorted(out, key=str)
+
+
+@pytest.mark.parametrize(("name", "contract", "counts"), PLACED)
+def test_annotated_graphs_hold_their_contract(
+    name: str, contract: str, counts: dict[str, int] | None
+) -> None:
+    found = placed(name, contract)
+    assert [str(f) for f in found.check().findings] == []
+    if counts is not None:
+        assert found.counts() == counts
+    assert verify(found._placed.problem.problem, found._placed.placement) is None
+    assert not any(n.meta is not None and 65536 in getattr(n.meta, "shape", ()) for n in found.graph.nodes)
+
+
+@pytest.mark.parametrize(("name", "contract", "counts"), PLACED)
+def test_annotating_again_changes_nothing(name: str, contract: str, counts: dict[str, int] | None) -> None:
+    found = placed(name, contract)
+    assert shape(annotate(found.graph, contract).graph) == shape(found.graph)
+
+
+@pytest.mark.parametrize(
+    "second", ["sequence-parallel", "tensor-parallel", "mc2-decode", "dsa-cp-entry-slice"]
+)
+def test_another_contract_gives_what_it_gives_of_the_original(second: str) -> None:
+    first = placed("glm5_prefill_expanded6", "dsa-cp-prefill")
+    assert shape(annotate(first.graph, second).graph) == shape(placed("glm5_prefill_expanded6", second).graph)
+
+
+def test_padding_of_an_odd_token_count() -> None:
+    found = placed("glm5_prefill_4100tok_expanded6", "dsa-cp-prefill")
+    texts = set(found.layouts.values())
+    assert any("pad(T, 4112)/16@tp" in t for t in texts)
+    shares = [n for n in found.graph.nodes if n.name.endswith("_share")]
+    assert {n.args[3] for n in shares} == {257}
+
+
+def test_counts_of_78_layers() -> None:
+    expanded = placed("glm5_prefill_expanded78_e32", "dsa-cp-prefill")
+    repeated = placed("glm5_prefill_repeated_e32", "dsa-cp-prefill")
+    assert expanded.counts() == repeated.counts() == {"all_gather": 82, "reduce_scatter": 4, "slice": 78}
+    assert layoutcheck.equivalent(expanded.graph, repeated.graph)
