@@ -1,7 +1,8 @@
 """Layouts written as text: `[T/4@tp, 64] +tp {expert/4@tp}`.
 
 Axes are separated by commas; an axis is a product of factors `B*T`; a factor is a token domain's name, an integer feature, or
-either cut over groups, `T/4@tp`, `256/4@tp`. After the bracket `+tp` marks a pending sum, `{name/4@tp}` a factor on no axis.
+either cut over groups, `T/4@tp`, `256/4@tp`; `pad(T)` is the tokens with padding behind them. After the bracket `+tp` marks a
+pending sum, `{name/4@tp}` a factor on no axis.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _WHOLE = re.compile(r"^\s*(?:\w+)?\[(?P<axes>.*)\](?P<rest>[^\]]*)$", re.DOTALL)
 _FACTOR = re.compile(r"^(?P<name>[A-Za-z_][\w.]*|\d+)(?P<cuts>(?:/\w+@[\w*/]+)*)$")
 _CUT = re.compile(r"/(\w+)@(\w+)")
 _REST = re.compile(r"\s*(?:\+(?P<pending>[\w]+)|\{(?P<name>\w+)/(?P<ways>\w+)@(?P<group>\w+)\})")
+_PADDED = re.compile(r"^pad\((?P<name>[A-Za-z_]\w*)\)$")
 MAX_TEXT = 4096
 
 
@@ -82,6 +84,23 @@ def parse_layout(
     return layout(dtype, tuple(axes), bound, tuple(sorted(set(pending))))
 
 
+def check_text(text: str, mesh: Mesh, where: str) -> None:
+    """Raise InputError where a text is no layout over the mesh's groups, whatever the shape."""
+    found = _WHOLE.match(text) if len(text) <= MAX_TEXT else None
+    if found is None:
+        raise InputError(f"`{text[:80]}` is no layout; write one as [T/4@tp, 64]", where)
+    body = found.group("axes").strip()
+    axes = [part.strip() for part in body.split(",")] if body else []
+    parse_layout(f"[]{found.group('rest')}", mesh, "float32", (), where)
+    for axis in axes:
+        for piece in axis.split("*") if axis != "*" else ():
+            cuts = _FACTOR.match(piece.strip())
+            if cuts is None and piece.strip() != "_" and _PADDED.match(axis) is None:
+                raise InputError(f"`{piece.strip()}` is no factor; write T, 64, T/4@tp or 256/4@tp", where)
+            for ways, name in _CUT.findall(piece):
+                _check_ways(axis, ways, _group(mesh, name, where), where)
+
+
 def _check_ways(text: str, ways: str, group: Group, where: str) -> None:
     if ways.isdigit() and isinstance(group.size, int) and int(ways) != group.size:
         raise InputError(f"`{text}` divides by {ways}, but {group.name} has {group.size} ranks", where)
@@ -97,6 +116,10 @@ def _axis(
 ) -> Axis:
     if text in ("*", "_"):
         return (feature(size).whole,)
+    behind = _PADDED.match(text)
+    if behind is not None and behind.group("name") in known:
+        name = behind.group("name")
+        return (padded(token(name, known[name]), size).whole,)
     pieces = [p.strip() for p in text.split("*")]
     rest = size
     parsed = []

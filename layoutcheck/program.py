@@ -25,7 +25,10 @@ PLACEHOLDER, CALL, OUTPUT, UNKNOWN, REGION_BEGIN, REGION_END, REGION_COPY = rang
 
 @attrs.define
 class OpInstance:
-    """A target with bound arguments, holes in the place of inputs. `error` is why they could not be bound."""
+    """A target with bound arguments, holes in the place of inputs. `error` is why they could not be bound.
+
+    `read` counts the outputs that getitem nodes read: one more than the largest index, 0 where there are none.
+    """
 
     target: str
     rule: Rule | None
@@ -34,6 +37,7 @@ class OpInstance:
     returns: int
     error: str | None = None
     bases: tuple[int, ...] = ()
+    read: int = 0
 
 
 @attrs.define
@@ -277,7 +281,8 @@ class _Builder:
                 params = rule.bind(values, {})
             except InputError:
                 return OpInstance(target, rule, {}, n_inputs, max(recorded, read, 1), error=error.message)
-        return OpInstance(target, rule, params, n_inputs, self._returns(rule, params, recorded, read))
+        returns = self._returns(rule, params, recorded, read)
+        return OpInstance(target, rule, params, n_inputs, returns, read=read)
 
     def _returns(self, rule: Rule, params: dict[str, Any], recorded: int, read: int) -> int:
         if rule.kind == "factors":

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import engine, messages_graphs, messages_padding, messages_sums, messages_tokens
+from support import (
+    engine,
+    messages_boundary,
+    messages_graphs,
+    messages_padding,
+    messages_sums,
+    messages_tokens,
+)
 from support.messages import CASES, Case
 
 from layoutcheck.codes import CODES
@@ -16,7 +23,7 @@ from layoutcheck.findings import Finding, Report
 from layoutcheck.reports import FORMATS, render
 from layoutcheck.reports.wording import path_line, price
 
-FILES = (messages_graphs, messages_padding, messages_sums, messages_tokens)
+FILES = (messages_boundary, messages_graphs, messages_padding, messages_sums, messages_tokens)
 each = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.code}-{c.name}")
 
 # Contracts have tests of their own.

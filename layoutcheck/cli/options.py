@@ -28,7 +28,11 @@ _PROGRAM = (
         "--tokens", multiple=True, metavar="NAME:DIM", help="Dimension DIM of input NAME counts tokens."
     ),
     click.option(
-        "--layout", "layouts", multiple=True, metavar="NAME=TEXT", help="The layout of an input or weight."
+        "--layout",
+        "layouts",
+        multiple=True,
+        metavar="NAME=TEXT",
+        help="The layout of an input, a weight or an output.",
     ),
     click.option(
         "--assume", "assumptions", multiple=True, metavar="EXPR", help='A fact, such as "T % 4 == 0".'

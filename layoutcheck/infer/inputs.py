@@ -15,10 +15,10 @@ from layoutcheck.errors import InputError
 from layoutcheck.graph import SymMeta, TensorMeta
 from layoutcheck.infer.run import transform_of
 from layoutcheck.infer.trace import Cut
-from layoutcheck.layout_text import parse_layout
+from layoutcheck.layout_text import check_text, parse_layout
 from layoutcheck.layouts import Axis, Layout, layout, replace
 from layoutcheck.mesh import Mesh
-from layoutcheck.program import CALL, PLACEHOLDER, Program
+from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
 from layoutcheck.symbols import Expr, Size, coefficient, free_symbols, symbol_name
 
 _INTS = ("int64", "int32", "int16", "uint8", "bool")
@@ -61,6 +61,8 @@ class InputPlan:
     sizes: dict[int, Size] = attrs.field(factory=dict)
     # names of symbolic extents that a declaration gave: whatever else has this extent has these tokens
     called: dict[Size, str] = attrs.field(factory=dict)
+    # declared layouts of values that leave, as text
+    leaving: dict[int, str] = attrs.field(factory=dict)
     # patterns of the plan that fit no weight, each with the weights' names that look like it
     unused: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -227,8 +229,14 @@ def plan_inputs(
                 )
     if weights is not None:
         _apply_plan(p, mesh, plan, weights)
+    ends = [k for k, kind in enumerate(p.kind) if kind == OUTPUT] if layouts else []
+    leaves = {p.name_of(v): v for k in ends for v in p.inputs[k]}
     for name, text in layouts.items():
-        value = _named(by_name, name, "--layout")
+        if name in leaves and name not in by_name:
+            check_text(text, mesh, f"--layout {name}")
+            plan.leaving[leaves[name]] = text
+            continue
+        value = _named({**leaves, **by_name}, name, "--layout")
         plan.declared[value] = parse_layout(
             text, mesh, metas[value].dtype, metas[value].shape, f"--layout {name}", plan.names
         )
@@ -262,7 +270,8 @@ def _named(by_name: dict[str, int], name: str, where: str) -> int:
 
         near = difflib.get_close_matches(name, by_name, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"there is no input `{name}`{hint}", where)
+        what = "input or output" if where == "--layout" else "input"
+        raise InputError(f"there is no {what} `{name}`{hint}", where)
     return by_name[name]
 
 

@@ -35,8 +35,9 @@ def _collectives(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, Gro
 def odd_groups(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, Issue]]:
     """LC301 for a collective over part of the ranks over which everything like it runs.
 
-    With sizes known (declared, or in the graph's configuration) a group of another size is odd; without, one that is used once or
-    twice, inside a larger one that is used at least three times as often.
+    With sizes known (declared, or in the graph's configuration) a group of another size is odd; without, or where the size is that of
+    a group of which the configuration lists the ranks, one that is used once or twice, inside a larger one that is used at least three
+    times as often.
     """
     found = _collectives(analysis, typing)
     if not found:
@@ -45,14 +46,17 @@ def odd_groups(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, Issue
     if len(counts) < 2:
         return []
     sizes = _known_sizes(analysis)
+    listed = _listed_sizes(analysis)
     out = _more_than_the_world(analysis, found, counts)
     for k, key, group in found:
         larger = [axes for axes in counts if set(axes) > set(group.axes)]
         if not larger:
             continue
         usual = max(larger, key=lambda axes: counts[axes])
-        by_size = bool(sizes) and isinstance(group.size, int) and group.size not in sizes
-        by_use = not sizes and counts[group.axes] <= 2 and counts[usual] >= 3 * counts[group.axes]
+        by_size = bool(sizes) and isinstance(group.size, int) and group.size not in sizes | listed
+        by_use = (
+            group.size not in sizes and counts[group.axes] <= 2 and counts[usual] >= 3 * counts[group.axes]
+        )
         if by_size or by_use:
             ways = analysis.solution.runner.ctx.ways(usual)
             text = (
@@ -91,7 +95,11 @@ def _known_sizes(analysis: Analysis) -> set[int]:
     for key, value in analysis.graph.config.items():
         if key.endswith("_size") and isinstance(value, int) and not isinstance(value, bool) and value > 1:
             sizes.add(value)
-    groups = analysis.graph.config.get("groups")
-    if isinstance(groups, dict):
-        sizes |= {len(ranks) for ranks in groups.values() if isinstance(ranks, (list, tuple))}
     return sizes
+
+
+def _listed_sizes(analysis: Analysis) -> set[int]:
+    """Sizes of groups of which the configuration lists the ranks: that they exist says nothing of which one a call should use."""
+    groups = analysis.graph.config.get("groups")
+    lists = groups.values() if isinstance(groups, dict) else ()
+    return {len(ranks) for ranks in lists if isinstance(ranks, (list, tuple))}

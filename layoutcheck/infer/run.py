@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import is_token_like, padded
-from layoutcheck.infer.call import Call, Context, Hole, Issue, Result
+from layoutcheck.infer.call import Call, Context, Hole, Issue, Result, dim_of
 from layoutcheck.infer.elementwise import elementwise
 from layoutcheck.infer.factor_rule import apply_factors
 from layoutcheck.infer.positions import settled
@@ -97,9 +97,26 @@ def _apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result
     for name, options in rule.then:
         result = _then(call, result, name, dict(options))
     if len(result.outs) < instance.returns:
+        result = _lacking(instance, call, result)
         filler = result.outs[-1] if result.outs else None
         result = attrs.evolve(result, outs=(*result.outs, *[filler] * (instance.returns - len(result.outs))))
     return result
+
+
+def _lacking(instance: OpInstance, call: Call, result: Result) -> Result:
+    """Pieces that are read and that a split does not give: it was written for another extent."""
+    transform, made = transform_of(instance), len(result.outs)
+    if transform is None or not transform.in_pieces or made >= instance.read or result.issues:
+        return result
+    of = next((s for s in call.slots if isinstance(s, Layout)), None)
+    dim = dim_of(call, "dim", of.rank, 0) if of is not None else -1
+    if of is None or dim < 0 or not isinstance(of.shape[dim], int):
+        return result
+    text = (
+        f"{{0}} is cut into {made} here, and piece {instance.read} is read: it was written for another extent"
+    )
+    slot = call.slots.index(of)
+    return attrs.evolve(result, issues=(Issue("LC101", text, (slot,), ("literal",)),), quiet=False)
 
 
 def _then(call: Call, result: Result, name: str, options: dict[str, str]) -> Result:

@@ -40,38 +40,43 @@ def mark_pieces(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
 
 
 _PASSES = frozenset(("wait", "same"))
+_ELSEWHERE = "elsewhere"
 _TURNS = frozenset(("permute", "movedim", "transpose"))
 
 
 def mark_stacked(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
-    """Mark gathers along axis 0 of which the pieces are then joined, or moved, along another axis."""
-    made: dict[int, int] = {}
+    """Mark gathers along axis 0 of which the pieces are then joined, or moved, along another axis: that axis, where it is known."""
+    made: dict[tuple[int, int | str], int] = {}
     for k, kind in enumerate(p.kind):
         if kind != CALL or _name(p, k) != "all_gather":
             continue
-        if _is_moved(p, uses, k):
+        to = _moved_to(p, uses, k)
+        if to is not None:
             index = p.op[k]
-            if index not in made:
-                made[index] = len(p.instances)
+            if (index, to) not in made:
+                made[index, to] = len(p.instances)
                 instance = p.instances[index]
-                p.instances.append(attrs.evolve(instance, params={**instance.params, STACKED: True}))
-            p.op[k] = made[index]
+                p.instances.append(attrs.evolve(instance, params={**instance.params, STACKED: to}))
+            p.op[k] = made[index, to]
 
 
-def _is_moved(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> bool:
+def _moved_to(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> int | str | None:
+    """The axis that pieces of a gather are joined along; a word where they are moved in another way, None where they stay."""
     readers = _readers(p, uses, k)
     while len(readers) == 1 and _name(p, readers[0]) in _PASSES:
         readers = _readers(p, uses, readers[0])
     pieces = [r for r in readers if _in_pieces(p, r) or _is_slice(p, r)]
     if pieces and len(pieces) == len(readers):
         joins = {j for r in pieces for j in _readers(p, uses, r)}
-        return bool(joins) and all(
-            _name(p, j) == "cat" and _argument(p, j, "dim") not in (0, None) for j in joins
-        )
+        along = {_argument(p, j, "dim") if _name(p, j) == "cat" else None for j in joins}
+        if not along or along & {0, None}:
+            return None
+        first = along.pop()
+        return first if isinstance(first, int) and not along else _ELSEWHERE
     if len(readers) == 1 and _name(p, readers[0]) in ("view", "unflatten"):
         behind = _readers(p, uses, readers[0])
-        return len(behind) == 1 and _name(p, behind[0]) in _TURNS
-    return False
+        return _ELSEWHERE if len(behind) == 1 and _name(p, behind[0]) in _TURNS else None
+    return None
 
 
 def _readers(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> list[int]:

@@ -17,12 +17,12 @@ from layoutcheck.infer.call import Context, Issue
 from layoutcheck.infer.inputs import InputPlan, Substitution, build_inputs
 from layoutcheck.infer.run import Key, Memo, Runner, Typing, transform_of
 from layoutcheck.infer.trace import Cut, Tracer
+from layoutcheck.infer.vocabulary import heads, masked_tables
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, PLACEHOLDER, Program
 
 MAX_PASSES = 40
-_MASKING = frozenset(("where", "masked_fill", "index_put", "same", "copy"))
 _COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "wait"))
 
 
@@ -77,7 +77,7 @@ class Solver:
             typing = runner.run()
             learned, standing = self._learn(runner, typing)
             if not learned and siblings and passes < MAX_PASSES:
-                learned = self._liken(typing) or self._vocabulary(typing)
+                learned = self._liken(typing) or self._vocabulary(runner, typing)
             if not learned or passes >= MAX_PASSES:
                 break
         issues = [(k, key, issue) for k, key, result in typing.hits for issue in result.issues]
@@ -251,63 +251,18 @@ class Solver:
                 changed = True
         return changed
 
-    def _vocabulary(self, typing: Typing) -> bool:
-        """A lookup that is masked to exactly the rows of its table is one rank's part of a vocabulary-parallel one."""
-        p = self.program
+    def _vocabulary(self, runner: Runner, typing: Typing) -> bool:
+        """Tables and heads that hold one rank's part of the vocabulary."""
         if self.ctx.group_of is None:
             return False
-        changed = False
-        for k, kind in enumerate(p.kind):
-            if kind != CALL:
-                continue
-            instance = p.instances[p.op[k]]
-            transform = transform_of(instance)
-            if transform is None or transform.name != "embedding" or len(p.inputs[k]) < 2:
-                continue
-            table = p.inputs[k][0]
-            of = typing.types[table]
-            if (
-                not isinstance(of, Layout)
-                or self.cuts.get(table)
-                or table in self.plan.declared
-                or table in self.fixed
-            ):
-                continue
-            rows = of.shape[0]
-            limits = self._limits(p.inputs[k][1])
-            for low in limits:
-                group = (
-                    self.ctx.group_of(low, rows) if isinstance(rows, int) and low + rows in limits else None
-                )
-                if group is not None:
-                    changed |= self._take([Cut(table, 0, rows, group.axes)])
-                    break
-        return changed
-
-    def _limits(self, value: int) -> set[int]:
-        """Numbers that ids are compared with on their way to a lookup."""
-        p = self.program
-        limits: set[int] = set()
-        todo, seen = [value], {value}
-        while todo and len(seen) < 40:
-            k = p.value_call[todo.pop()]
-            if p.kind[k] != CALL:
-                continue
-            instance = p.instances[p.op[k]]
-            rule = instance.rule
-            if rule is None or not (
-                rule.kind == "elementwise" or rule.code in _MASKING or _is_view(instance)
-            ):
-                continue
-            if rule.kind == "elementwise" and rule.outdtypes[:1] == ("bool",):
-                limits |= {
-                    v for v in instance.params.values() if isinstance(v, int) and not isinstance(v, bool)
-                }
-            for v in p.inputs[k]:
-                if v not in seen:
-                    seen.add(v)
-                    todo.append(v)
-        return limits
+        found = [
+            c
+            for c in masked_tables(self.program, self.ctx, typing)
+            if not self.cuts.get(c.value) and c.value not in self.plan.declared and c.value not in self.fixed
+        ]
+        if self._take(found):
+            return True
+        return self._take(heads(Tracer(runner, typing, self._adaptable), self.ctx))
 
     def _places(self, typing: Typing) -> dict[int, Any]:
         """Where a weight stands: its shape, the op that reads it, the layout of what it meets and the ops before that."""
@@ -385,11 +340,6 @@ class Solver:
         ins = p.inputs[k]
         instance = p.instances[p.op[k]]
         return (instance.target, self._before(ins[0], depth - 1) if ins else None)
-
-
-def _is_view(instance: Any) -> bool:
-    transform = transform_of(instance)
-    return transform is not None and bool(transform.is_view)
 
 
 def mesh_of(runner: Runner) -> Mesh:

@@ -238,6 +238,14 @@ def all_gather(call: Call) -> Result:
             slot,
             hints=("redimension",),
         )
+    elif (put := _put_beside(call, of, group)) is not None:
+        to, axis = put
+        call.issue(
+            "LC104",
+            f"the ranks' pieces are put side by side along axis {to}, but over {group.name} {{0}} is sharded along axis {axis}: "
+            "join them along that one",
+            slot,
+        )
     elif problem == "order":
         call.issue(
             "LC105",
@@ -246,6 +254,22 @@ def all_gather(call: Call) -> Result:
             slot,
         )
     return call.result(_unpadded(out, dim) if call.get("unpad") else out)
+
+
+def _put_beside(call: Call, of: Layout, group: Group) -> tuple[int, int] | None:
+    """The axis that the pieces of a gather in front are joined along, and the other one that holds their tokens."""
+    to = call.params.get(STACKED)
+    if not isinstance(to, int) or not -of.rank <= to < of.rank:
+        return None
+    to %= of.rank
+    for m in group.axes:
+        for b in of.bound_map[m]:
+            partner = partner_axis(of, b) if is_token_like(b.domain) else None
+            if partner is None or partner == to:
+                continue
+            if extent_of(of.axes[partner]) != 1 and extent_of(of.axes[to]) != 1:
+                return to, partner
+    return None
 
 
 def _unpadded(of: Layout, dim: int) -> Layout:

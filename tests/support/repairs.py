@@ -49,6 +49,15 @@ class Work:
     def node(self, name: str) -> Json:
         return next(n for n in self.nodes if n["name"] == name)
 
+    def tokens(self) -> int:
+        """How many tokens there are, without padding."""
+        (found,) = {
+            n["meta"]["shape"][0]
+            for n in self.nodes
+            if n["op"] == "placeholder" and n["meta"]["layout"].startswith("[T,")
+        }
+        return int(found)
+
     def group(self, name: str) -> list[int]:
         ranks: list[int] = self.graph["config"]["groups"][name]
         return ranks
@@ -195,6 +204,15 @@ def before_output(work: Work, what: str, over: str, of: str, dim: str) -> None:
     work.read("output", name, work.convert(what, over or of, int(dim or 0), name, "output"))
 
 
+@form(rf"(?:{CONVERSION}, then )?cut the padding off before it leaves")
+def unpadded_output(work: Work, what: str | None, over: str, of: str, dim: str) -> None:
+    if what is not None:
+        before_output(work, what, over, of, dim)
+    name = next(refs(work.node("output")))
+    cut = work.insert("aten.slice.Tensor", [_ref(name), 0, 0, work.tokens()], "output")
+    work.read("output", name, cut)
+
+
 @form(r"leave this (?:collective|slice) out")
 def leave_out(work: Work) -> None:
     work.drop(work.at)
@@ -253,12 +271,8 @@ def pad(work: Work, name: str, rows: str) -> None:
 
 @form(r"cut the padding off of (\w+) first")
 def unpad(work: Work, name: str) -> None:
-    (tokens,) = {
-        n["meta"]["shape"][0]
-        for n in work.nodes
-        if n["op"] == "placeholder" and n["meta"]["layout"].startswith("[T,")
-    }
-    work.read(work.at, name, work.insert("aten.slice.Tensor", [_ref(name), 0, 0, tokens], work.at))
+    cut = work.insert("aten.slice.Tensor", [_ref(name), 0, 0, work.tokens()], work.at)
+    work.read(work.at, name, cut)
 
 
 @form(r"run it over (\w+) instead")
