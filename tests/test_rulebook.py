@@ -276,7 +276,7 @@ OPTIONAL = {
     "all_reduce": "group size ranks rank op out unless",
     "all_to_all": "group size ranks rank out pieces gather_dim shard_dim",
     "broadcast": "group size ranks rank out",
-    "shard": "like",
+    "shard": "like size ranks rank",
     "moe": "ranks rank",
     "cache_write": "returns",
     "quantize": "dims group_size offset",

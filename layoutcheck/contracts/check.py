@@ -13,6 +13,7 @@ import attrs
 from layoutcheck.contracts.causes import Fault, errors_of, grouped
 from layoutcheck.contracts.model import CHAIN, Boundary, Contract
 from layoutcheck.contracts.read import load_contract
+from layoutcheck.contracts.repairs import Repairs
 from layoutcheck.contracts.sites import Site, layers_of, sites_of
 from layoutcheck.contracts.ways import Way, ways_in, ways_to
 from layoutcheck.contracts.wording import finding, not_applied
@@ -58,11 +59,25 @@ def check_contract(
         reason = "the graph has none of the boundaries that it speaks of"
         return [not_applied(analysis, contract, found, reason, [])]
     errors = errors_of(analysis, findings)
+    faults = list(checker.faults)
     groups = grouped(analysis, found, checker.faults, checker.right, errors)
     if checker.telling and not checker.applied:
         reason = f"nothing that it wants Local over {group.name} is Local, the graph was not rewritten"
         return [not_applied(analysis, contract, found, reason, groups, group)]
-    return [finding(analysis, contract, group, found, entry, errors) for entry in groups]
+    repairs = Repairs(analysis, group, found, faults, lambda again: faults_of(again, contract))
+    return [
+        finding(analysis, contract, group, found, entry, errors, repairs.fixes(entry)) for entry in groups
+    ]
+
+
+def faults_of(analysis: Analysis, contract: Contract) -> list[Fault] | None:
+    """All that a program departs from a contract in, one by one; None where the contract has nothing to say to it."""
+    roles = find_roles(analysis)
+    if _unfit(analysis, contract, roles) is not None:
+        return None
+    checker = _Checker(analysis, contract, roles, analysis.mesh.groups[contract.group])
+    checker.run()
+    return checker.faults
 
 
 def _unfit(analysis: Analysis, contract: Contract, roles: Roles) -> str | None:

@@ -11,8 +11,7 @@ from layoutcheck.contracts.ways import Way
 from layoutcheck.findings import Finding, Fix, Operand, Place, Step
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.path import trail
-from layoutcheck.infer.repair import conversions, nbytes
-from layoutcheck.layouts import Layout, render, state_of
+from layoutcheck.layouts import Layout, render
 from layoutcheck.mesh import Group
 from layoutcheck.roles.model import Roles
 
@@ -26,8 +25,9 @@ def finding(
     roles: Roles,
     faults: Faults,
     errors: Mapping[int, str],
+    fixes: tuple[Fix, ...],
 ) -> Finding:
-    """The finding of faults that have one root each and are alike."""
+    """The finding of faults that have one root each and are alike, with its repairs."""
     fault = faults.first
     p = analysis.program
     site = fault.site
@@ -52,7 +52,7 @@ def finding(
         location=location,
         operands=shown,
         path=steps,
-        fixes=_fixes(analysis, group, roles, faults, of if isinstance(of, Layout) else None),
+        fixes=fixes,
         caused_by=_cause(fault, errors),
         consequences=_consequences(analysis, faults),
         operand=site.slot if site.slot >= 0 else None,
@@ -122,82 +122,6 @@ def _cause(fault: Fault, errors: Mapping[int, str]) -> str | None:
     return errors.get(fault.site.call) if fault.code == "LC502" else None
 
 
-def _fixes(
-    analysis: Analysis, group: Group, roles: Roles, faults: Faults, of: Layout | None
-) -> tuple[Fix, ...]:
-    fault = faults.first
-    b = fault.boundary
-    nodes = analysis.program.nodes
-    layers = {other.site.layer for other in faults.faults}
-    times = sum(roles.layers[i].times for i in layers if i >= 0) or 1
-    if fault.code == "LC504":
-        _, most = fault.wanted
-        if len(fault.ways) > most:
-            extra = fault.ways[most:]
-            names = ", ".join(nodes[w.call].name for w in extra)
-            saved = " ".join(_saved(analysis, group, w) for w in extra)
-            return (Fix(f"leave out {names}: one {fault.state} may serve several readers", saved, times),)
-        return (
-            Fix(f"add the {fault.state} that is missing at {b.title}", _price(analysis, fault, of), times),
-        )
-    fixes: list[Fix] = []
-    if fault.code == "LC503":
-        allowed = b.via or ()
-        for way in fault.ways:
-            if way.kind in allowed:
-                continue
-            name = nodes[way.call].name
-            # Without a gather the value is as Local as before; other conversions need one in their place.
-            gone = not allowed or (way.kind == "all_gather" and "Full" not in b.require)
-            text = (
-                f"leave out {way.kind} {name}"
-                if gone
-                else f"replace {way.kind} {name} by {' or '.join(allowed)}"
-            )
-            fixes.append(Fix(text, _saved(analysis, group, way), times))
-        return tuple(fixes)
-    wanted = (
-        b.require[0] if b.require else (b.carry or (b.at_most if fault.code == "LC501" else b.at_least) or "")
-    )
-    too_full = [w for w in fault.ways if w.kind in ("all_gather", "all_reduce")]
-    if wanted == "Local" and fault.state == "Full" and too_full:
-        way = too_full[0]
-        name = nodes[way.call].name
-        text = (
-            f"leave out all_gather {name}"
-            if way.kind == "all_gather"
-            else f"reduce_scatter instead of all_reduce {name}"
-        )
-        fixes.append(Fix(text, _saved(analysis, group, way), times))
-    for option in conversions(analysis, of) if of is not None else ():
-        if all(state_of(option.layout, m) == wanted for m in group.axes):
-            fixes.append(Fix(f"{option.text} before {nodes[fault.site.call].name}", option.bytes, times))
-            if fault.code == "LC505" and times > 1:
-                entry = f"{option.text} once, where the residual enters the layers, and keep it so inside"
-                fixes.append(Fix(entry, option.bytes, 1))
-    return tuple(fixes)
-
-
-def _price(analysis: Analysis, fault: Fault, of: Layout | None) -> str:
-    """Bytes on the wire of the missing conversion of a value, where its layout allows that conversion."""
-    options = conversions(analysis, of) if of is not None else []
-    return next((option.bytes for option in options if option.text.startswith(fault.state)), "0")
-
-
-def _saved(analysis: Analysis, group: Group, way: Way) -> str:
-    """Bytes on the wire that leaving out a conversion saves a rank, negative; half of it where an all_reduce becomes a
-    reduce_scatter."""
-    p = analysis.program
-    before = analysis.solution.typing.types[p.inputs[way.call][0]] if p.inputs[way.call] else None
-    if not isinstance(before, Layout):
-        return "0"
-    if way.kind == "all_gather":
-        return f"-({group.size} - 1)*{nbytes(before)}"
-    if way.kind in ("reduce_scatter", "all_reduce"):
-        return f"-({group.size} - 1)/{group.size}*{nbytes(before)}"
-    return "0"
-
-
 def not_applied(
     analysis: Analysis,
     contract: Contract,
@@ -206,7 +130,10 @@ def not_applied(
     faults: list[Faults],
     group: Group | None = None,
 ) -> Finding:
-    """LC506, with what the contract would have had otherwise counted under it."""
+    """LC506, with what the contract would have had otherwise counted under it.
+
+    What to do is advice, not a repair that was tried: the whole graph would be another one.
+    """
     p = analysis.program
     nodes = p.nodes
     first = roles.layers[0].begin if roles.layers else len(nodes) - 1
@@ -215,22 +142,19 @@ def not_applied(
     for entry in faults:
         pairs[(entry.first.code, nodes[entry.first.site.call].name)] = None
         pairs.update(dict.fromkeys(_consequences(analysis, entry)))
-    fixes = []
+    details = [contract.doc] if contract.doc else []
     if faults and group is not None:
-        ragged = _ragged(analysis, roles, group)
-        if ragged:
-            fixes.append(Fix(ragged))
-        fixes.append(
-            Fix(f"rewrite the graph as {contract.name} says: layoutcheck show --roles gives the places")
-        )
+        details += [
+            _ragged(analysis, roles, group),
+            f"rewrite the graph as {contract.name} says: layoutcheck show --roles gives the places",
+        ]
     return Finding(
         code="LC506",
         node=at.name if at is not None else "",
         message=f"contract {contract.name} was asked for and not applied: {reason}",
         module=(at.module or "") if at is not None else "",
-        fixes=tuple(fixes),
         consequences=tuple(pairs),
-        details=(contract.doc,) if contract.doc else (),
+        details=tuple(text for text in details if text),
         graph=analysis.path,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from layoutcheck.infer.solve import Solution, Solver
 from layoutcheck.infer.together import constant_slices, mark_constant
 from layoutcheck.infer.weight_plan import read_plan
 from layoutcheck.inline import inline_subgraphs
+from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.program import Program, build_program
 from layoutcheck.rules.rulebook import RuleBook
@@ -37,7 +39,8 @@ class Analysis:
     """A solved program with what it was solved from and the seconds that each stage took.
 
     `trusted` are calls whose shape-only reading is accepted: a mixed sum there is a warning. `apart` is where other ranks'
-    programs do not meet this one.
+    programs do not meet this one. `again` solves another form of the graph under the same options, without other ranks;
+    the inputs of those names have these layouts.
     """
 
     graph: Graph
@@ -53,6 +56,9 @@ class Analysis:
     declared_groups: list[Group]
     trusted: frozenset[int] = frozenset()
     apart: list[Entry] = attrs.field(factory=list)
+    again: Callable[[Graph, Mapping[str, Layout]], Analysis] | None = attrs.field(
+        default=None, repr=False, eq=False
+    )
 
     def __repr__(self) -> str:
         groups = ", ".join(f"{axis.name} {axis.size}" for axis in self.mesh.axes) or "one device"
@@ -123,20 +129,27 @@ def analyse(
             solution = solver.solve()
         apart = differences(mine._replace(types=solution.typing.types), ranked)
     lap("infer", at)
-    return Analysis(
-        graph,
-        program,
-        mesh,
-        solver.plan,
-        solver,
-        solution,
-        stages,
-        trust,
-        path,
-        uses,
-        _declared(groups, mesh),
-        apart=apart,
-    )
+
+    def again(other: Graph, inputs: Mapping[str, Layout]) -> Analysis:
+        program = build_program(other, book)
+        solver, uses = _solver_of(program, assumed.bounds, rank, *given, mesh=mesh)
+        solver.given = {program.by_name[n]: of for n, of in inputs.items() if n in program.by_name}
+        return made(other, program, solver, solver.solve(), uses, [])
+
+    def made(
+        graph: Graph,
+        program: Program,
+        solver: Solver,
+        solution: Solution,
+        uses: dict[int, list[tuple[int, int]]],
+        apart: list[Entry],
+    ) -> Analysis:
+        mesh = solver.ctx.mesh
+        declared = _declared(groups, mesh)
+        fixed = (stages, trust, path, uses, declared)
+        return Analysis(graph, program, mesh, solver.plan, solver, solution, *fixed, apart=apart, again=again)
+
+    return made(graph, program, solver, solution, uses, apart)
 
 
 def _check_distinct(ranks: list[Rank]) -> None:
@@ -160,9 +173,11 @@ def _solver_of(
     tokens: list[tuple[str, int]],
     layouts: dict[str, str],
     weights: dict[str, Any] | None,
+    mesh: Mesh | None = None,
 ) -> tuple[Solver, dict[int, list[tuple[int, int]]]]:
-    """The solver of a program, and its uses: groups found, slices and gathers marked, inputs planned."""
-    mesh = find_mesh(program, groups, rank, world)
+    """The solver of a program, and its uses: groups found (or given), slices and gathers marked, inputs planned."""
+    if mesh is None:
+        mesh = find_mesh(program, groups, rank, world)
     uses = _uses(program)
     mark_single(program, uses)
     mark_pieces(program, uses)

@@ -108,6 +108,7 @@ UNCOVERED: tuple[tuple[str, str], ...] = (
         "no public definition to write a reference from",
     ),
     (r"layoutcheck\.branch", "a choice between bodies, which the reader writes"),
+    (r"layoutcheck\.", "written into copies of graphs where a repair is tried, never run"),
     (r"vllm\.(maybe|patched)", "what it does depends on the engine's context"),
 )
 

@@ -33,6 +33,7 @@ class SparseDecoder:
         p: ranks; 1 has no collectives.
         wrong: one of `WRONG` (in the style `dsa-cp-prefill`).
         style: one of `STYLES`.
+        fixed: sizes of views and of the mask as numbers; else as what is left over, and by an operand.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class SparseDecoder:
         wrong: str = "",
         dialect: str = "c10d",
         style: str = STYLES[0],
+        fixed: bool = True,
     ) -> None:
         assert not wrong or (wrong in WRONG and p > 1 and style == STYLES[0])
         groups = {"tp": p} if p > 1 else {}
         self.b = GraphBuilder(groups=groups, T=T, dialect=dialect, dtype="float32")
         self.picking, self.gated, self.shared_expert = picking, gated, shared_expert
-        self.p, self.wrong, self.style = p, wrong, style
+        self.p, self.wrong, self.style, self.fixed = p, wrong, style, fixed
         self.full = style in ("dsa-cp-entry-slice", "mc2-decode")
         self.marks: dict[str, set[str]] = {}
         self.later: list[Val] = []
@@ -95,7 +97,8 @@ class SparseDecoder:
         heads = [b.call("aten.unsqueeze.default", part, 0, shape=(1, *part.shape)) for part in lift]
         op = "aten.scaled_dot_product_attention.default"
         core = self.mark("attention.core", b.call(op, *heads, mask, shape=heads[0].shape))
-        rows = b.view(core, q.shape)
+        sizes = list(q.shape) if self.fixed else [-1, q.shape[1]]
+        rows = b.call("aten.view.default", core, sizes, shape=q.shape)
         if self.wrong == "full_o_proj":
             return self.cut(self.mark("o_proj", b.linear(rows, b.weight((WIDTH, KEYS)))))
         if self.style == "dsa-cp-prefill" and self.wrong != "local_attention":
@@ -123,7 +126,10 @@ class SparseDecoder:
             if self.picking == "unused":
                 self.later.append(ids)
                 return None
-            empty = b.call("aten.new_zeros.default", scores, [t, n], shape=(t, n))
+            if self.fixed:
+                empty = b.call("aten.new_zeros.default", scores, [t, n], shape=(t, n))
+            else:
+                empty = b.call("aten.zeros_like.default", scores, shape=(t, n))
             kept = b.call("aten.scatter.value", empty, 1, ids, 1.0, shape=(t, n))
             for part in (queries, keys, scores, ids):
                 self.mark("attention.indexer", part)
