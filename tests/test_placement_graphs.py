@@ -101,3 +101,77 @@ def test_counts_of_78_layers() -> None:
     repeated = placed("glm5_prefill_repeated_e32", "dsa-cp-prefill")
     assert expanded.counts() == repeated.counts() == {"all_gather": 82, "reduce_scatter": 4, "slice": 78}
     assert layoutcheck.equivalent(expanded.graph, repeated.graph)
+
+
+def shapes_by_role(found: AnnotatedGraph) -> dict[str, list[tuple[object, ...]]]:
+    """Local shapes of what calls of a role give, in the annotated graph."""
+    out: dict[str, list[tuple[object, ...]]] = {}
+    for node in found.graph.nodes:
+        role = found.roles.get(node.name)
+        meta = node.meta[0] if isinstance(node.meta, tuple) else node.meta
+        if role is not None and meta is not None and hasattr(meta, "shape"):
+            out.setdefault(role, []).append(tuple(meta.shape))
+    return out
+
+
+def test_worked_shapes_of_prefill() -> None:
+    """The table of the contract dsa-cp-prefill at 4096 tokens on 16 ranks."""
+    found = placed("glm5_prefill_repeated", "dsa-cp-prefill")
+    shares = [n for n in found.graph.nodes if n.name.endswith("_share")]
+    assert {tuple(n.meta.shape) for n in shares} == {(256, 64, 256)}  # type: ignore[union-attr]
+    shapes = shapes_by_role(found)
+    assert set(shapes["o_proj"]) == {(256, 6144)}
+    assert set(shapes["attention.core"]) == {(4096, 64, 256)}
+    assert set(shapes["moe.gate"]) == {(256, 256)}
+    assert set(shapes["moe.topk"]) == {(256, 8)}
+    assert set(shapes["moe.shared"]) >= {(256, 6144), (256, 2048)}
+    assert set(shapes["residual"]) == {(1, 256, 6144)}
+    assert (4096, 768) in shapes["mlp.dense"]
+    gathered = [n for n in found.graph.nodes if n.name.endswith("_all_gather")]
+    assert {tuple(n.meta.shape) for n in gathered} == {(1, 4096, 6144)}  # type: ignore[union-attr]
+
+
+def test_worked_shapes_of_decode() -> None:
+    """Gate on full packed tokens; pad, slice hidden and logits; top-k and experts on a share (9 tokens, dp 8, tp 4)."""
+    found = placed("glm5_decode_dp8tp4_spon", "mc2-decode")
+    shapes = shapes_by_role(found)
+    assert set(shapes["moe.gate"]) == {(9, 256)}
+    assert set(shapes["moe.topk"]) == {(3, 8)}
+    by_name = {n.name: n for n in found.graph.nodes}
+    padded = [n for n in found.graph.nodes if n.name.endswith("_pad")]
+    assert {n.args[1] for n in padded} == {(0, 0, 0, 3)}
+    cut = [i for i in found.insertions if i.kind == "slice"]
+    assert {tuple(by_name[i.nodes[-1]].meta.shape) for i in cut} == {(3, 256), (3, 6144)}  # type: ignore[union-attr]
+    assert [i.kind for i in found.insertions if i.times == 75] == ["slice", "slice", "all_gather"]
+
+
+def test_one_gather_for_the_norm_that_two_ops_read() -> None:
+    """The indexer reads the hidden states beside the projections: one gather feeds both, output 0 of the norm only."""
+    found = placed("glm5_prefill_expanded6", "dsa-cp-prefill")
+    gathers = [i for i in found.insertions if i.kind == "all_gather"]
+    into_attention = [i for i in gathers if any(found.roles.get(r) == "attention.indexer" for r in i.readers)]
+    assert len(into_attention) == 6
+    assert all(len(i.readers) == 2 for i in into_attention)
+    residual = {n for n, role in found.roles.items() if role == "residual"}
+    assert not any(i.source in residual for i in gathers)
+
+
+def test_quantised_linears_bring_no_quantised_attention() -> None:
+    before = layoutcheck.load(SHARED / "dsv32_prefill_repeated.before.json.gz")
+    found = placed("dsv32_prefill_repeated", "dsa-cp-prefill")
+    assert {n.target for n in found.graph.nodes} - {n.target for n in before.nodes} <= {
+        "tensor_cast.add_rms_norm2.default",
+        "tensor_cast.rms_norm.default",
+        "aten.add.Tensor",
+        "tensor_cast.dynamic_quantize_symmetric.default",
+        "tensor_cast.reduce_scatter.default",
+        "aten.slice.Tensor",
+    }
+
+
+def test_the_explanation_of_a_gather() -> None:
+    found = placed("glm5_prefill_repeated", "dsa-cp-prefill")
+    text = found.explain("rms_norm_default_2_all_gather")
+    assert text.splitlines()[0] == "all_gather of rms_norm_default_2 (rms_norm_default_2_all_gather)"
+    assert "  for      view_14, auto_functionalized_v2_2, 75 times" in text
+    assert "without it the contract can't be held" in text

@@ -8,6 +8,7 @@ import click
 
 from layoutcheck._version import __version__
 from layoutcheck.cli.annotate_cmd import annotate_command
+from layoutcheck.cli.compare_cmd import compare_command
 from layoutcheck.cli.cost_cmd import cost_command
 from layoutcheck.cli.diff import diff_command
 from layoutcheck.cli.expand import expand_command
@@ -125,6 +126,7 @@ def convert(graph: str, output: str) -> int:
 
 
 app.add_command(annotate_command)
+app.add_command(compare_command)
 app.add_command(memory_command)
 app.add_command(cost_command)
 app.add_command(sweep_command)

@@ -97,6 +97,22 @@ class AnnotatedGraph:
         }
         return check(self.graph, contract=self._options.get("contract", self.contract), **options)
 
+    def analyse(self) -> Analysis:
+        """The graph solved again."""
+        options = {k: v for k, v in self._options.items() if k in ("rank", "world")}
+        return analyse(
+            self.graph,
+            groups=self._options.get("groups") or {},
+            tokens=[],
+            layouts={},
+            assumptions=list(self._options.get("assumptions") or ()),
+            rules=list(self._options.get("rules") or ()),
+            plan=None,
+            trust={},
+            others=[],
+            **options,
+        )
+
     def explain(self, node: str) -> str:
         """Why the conversions of a value stand where they stand, and what else could be done. Raises InputError."""
         from layoutcheck.placement.explain import explain
