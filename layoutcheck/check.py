@@ -6,7 +6,7 @@ import difflib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -17,6 +17,9 @@ from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.infer.dataflow import dataflow
 from layoutcheck.infer.diagnose import diagnose
 from layoutcheck.symbols import parse_assumption
+
+if TYPE_CHECKING:
+    from layoutcheck.contracts.model import Contract
 
 
 def check(
@@ -31,7 +34,7 @@ def check(
     rules: Sequence[str | Path] = (),
     plan: str | Path | None = None,
     trust: dict[str, str] | None = None,
-    contract: str | Path | None = None,
+    contract: str | Path | Contract | None = None,
     others: Sequence[Graph] = (),
     counter_examples: bool = False,
 ) -> Report:
@@ -48,7 +51,7 @@ def check(
         rules: folders of further op rules.
         plan: a file of weight layouts by name pattern.
         trust: boundaries whose shape-only reading is accepted, `{"moe.shared": "shape-only"}`.
-        contract: the name of a shipped contract or a file; what departs from it is reported as LC5xx.
+        contract: the name of a shipped contract, a file, or a contract; what departs from it is reported as LC5xx.
         others: exports of the same program from other ranks.
         counter_examples: run the graph on ranks, and say of each LC1xx and LC2xx on which inputs it shows (needs torch).
 
@@ -66,7 +69,7 @@ def check(
     if contract is not None:
         from layoutcheck.contracts import load_contract
 
-        agreed = load_contract(contract)
+        agreed = load_contract(contract) if isinstance(contract, (str, Path)) else contract
         accepted = {**agreed.trusts(), **accepted}
     analysis: Analysis = analyse(
         graph,
