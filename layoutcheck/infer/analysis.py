@@ -22,6 +22,7 @@ from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
 from layoutcheck.infer.meeting import Entry, Rank, differences
+from layoutcheck.infer.readings import settled
 from layoutcheck.infer.single import mark_pieces, mark_single, mark_stacked
 from layoutcheck.infer.solve import Solution, Solver
 from layoutcheck.infer.together import constant_slices, mark_constant
@@ -113,7 +114,7 @@ def analyse(
     given = (groups, world, tokens, layouts, weights)
     solver, uses = _solver_of(program, assumed.bounds, rank, *given)
     mesh = solver.ctx.mesh
-    solution = solver.solve()
+    solution = settled(solver)
     if static:
         check_static(stated, solution.typing.types, mesh)
     apart: list[Entry] = []
@@ -195,7 +196,7 @@ def _solved(graph: Graph, book: RuleBook, assumed: Assumptions | None, *given: A
     graph, _ = inline_subgraphs(graph)
     program = build_program(graph, book)
     solver, _ = _solver_of(program, assumed.bounds, None, *given)
-    return Rank(program, solver.solve().typing.types, solver.ctx.mesh.rank, solver)
+    return Rank(program, settled(solver).typing.types, solver.ctx.mesh.rank, solver)
 
 
 def _declared(groups: dict[str, Any], mesh: Mesh) -> list[Group]:

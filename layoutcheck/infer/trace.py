@@ -7,19 +7,20 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import Factor
-from layoutcheck.infer.call import Call
+from layoutcheck.infer.call import Call, Hole
 from layoutcheck.infer.compare import cut_signature, is_one_token, is_wild
 from layoutcheck.infer.factor_rule import Matching, match
 from layoutcheck.infer.run import Runner, Typing, make_call, transform_of
 from layoutcheck.infer.states import is_zero
 from layoutcheck.layouts import Layout, extent_of
-from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, UNKNOWN
+from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, UNKNOWN, Program
 from layoutcheck.rules.types import Axis as LabelAxis
 from layoutcheck.rules.types import Variadic
 from layoutcheck.symbols import Size, divide_exact
 
 Source = tuple[int, int, Size]
 MAX_STEPS = 2000
+_SLICES = frozenset(("slice", "narrow"))
 _STOPS = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "dispatch", "moe")
 )
@@ -45,6 +46,7 @@ class Tracer:
     weights_only: bool = False
     blind: bool = False
     steps: int = 0
+    _writes: dict[int, list[int]] | None = None
 
     def _call(self, k: int) -> Call:
         p = self.runner.program
@@ -95,6 +97,9 @@ class Tracer:
         if kind != CALL:
             self.blind = self.blind or kind == UNKNOWN
             return False
+        written = self._written(value, axis, inner)
+        if written:
+            return all(self._cut(v, a, i, mesh_axes, seen, found) for v, a, i in written)
         if not factors and self._is_elementwise(k):
             return self._cut_unit(k, of, axis, mesh_axes, seen, found)
         sources = self.back(k, value - p.first[k], axis, inner)
@@ -110,6 +115,24 @@ class Tracer:
                     found.extend(mine)
             return any_cut
         return all(self._cut(p.inputs[k][s], a, i, mesh_axes, seen, found) for s, a, i in sources)
+
+    def _written(self, value: int, axis: int, inner: Size) -> list[tuple[int, int, Size]]:
+        """What in-place ops wrote into a fresh buffer, or into slices of it: values, with the axis of each that this axis is."""
+        p = self.runner.program
+        if self._writes is None:
+            self._writes = _writes_of(p)
+        of = self.typing.types[value]
+        out = []
+        for k in self._writes.get(value, ()):
+            mine = self.typing.types[p.first[k]]
+            if not isinstance(mine, Layout) or mine.rank != of.rank:
+                return []
+            if is_wild(mine.axes[axis]):
+                # what was expanded to this extent has all of whatever share the others have
+                continue
+            same = mine.shape[axis] == of.shape[axis]
+            out.append((p.first[k], axis, inner if same else mine.shape[axis]))
+        return out
 
     def _is_elementwise(self, k: int) -> bool:
         p = self.runner.program
@@ -233,6 +256,30 @@ class Tracer:
                 if cuts is not None:
                     return cuts
         return None
+
+
+def _writes_of(p: Program) -> dict[int, list[int]]:
+    """Fresh buffers, with the calls that write into them or into slices of them."""
+    found: dict[int, list[int]] = {}
+    for k, kind in enumerate(p.kind):
+        instance = p.instances[p.op[k]] if kind == CALL else None
+        if instance is None or instance.rule is None or not instance.rule.mutates or instance.bases:
+            continue
+        for name in instance.rule.mutates:
+            hole = instance.params.get(name)
+            if not isinstance(hole, Hole):
+                continue
+            base = p.inputs[k][hole.slot]
+            while p.kind[p.value_call[base]] == CALL and _name_of(p, p.value_call[base]) in _SLICES:
+                base = p.inputs[p.value_call[base]][0]
+            if p.kind[p.value_call[base]] == CALL and _name_of(p, p.value_call[base]) == "create":
+                found.setdefault(base, []).append(k)
+    return found
+
+
+def _name_of(p: Program, k: int) -> str:
+    transform = transform_of(p.instances[p.op[k]])
+    return transform.name if transform is not None else ""
 
 
 def summed(call: Call) -> list[list[Source]]:

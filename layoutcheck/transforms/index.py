@@ -62,7 +62,42 @@ def listed(call: Call, meaning: str) -> list[tuple[int, Layout | None]]:
     return out
 
 
-@register("index")
+def _places(of: Layout, indices: list[tuple[int, Layout | None]]) -> list[tuple[bool, int]]:
+    """For each axis of `self[i0, i1, ...]` whether it is self's, and which axis of self or of the index tensors together."""
+    positions = [k for k, (_, t) in enumerate(indices) if t is not None]
+    depth = max((t.rank for _, t in indices if t is not None), default=0)
+    shape = [(False, i) for i in range(depth)]
+    kept = [(True, k) for k in range(of.rank) if k not in positions]
+    adjacent = bool(positions) and positions == list(range(positions[0], positions[-1] + 1))
+    at = positions[0] if adjacent else 0
+    return [*kept[:at], *shape, *kept[at:]]
+
+
+def _back_index(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    indices = listed(call, "indices")
+    places = _places(of, indices)
+    if axis >= len(places) or any(t is not None and t.dtype == "bool" for _, t in indices):
+        return None
+    own, at = places[axis]
+    if own:
+        return [(slot, at, inner)]
+    depth = max(t.rank for _, t in indices if t is not None)
+    return [
+        (s, at - (depth - t.rank), inner)
+        for s, t in indices
+        if t is not None and at >= depth - t.rank and t.axes[at - (depth - t.rank)]
+    ] or None
+
+
+def _summed_index(call: Call) -> list[list[tuple[int, int, Size]]]:
+    """A lookup is a sum of one-hot rows along the axis that is looked up in."""
+    slot, of = _self(call)
+    places = [k for k, (_, t) in enumerate(listed(call, "indices")) if t is not None and t.dtype != "bool"]
+    return [[(slot, k, of.shape[k])] for k in places if k < of.rank and of.axes[k]]
+
+
+@register("index", back=_back_index, summed=_summed_index)
 def index(call: Call) -> Result:
     """self[i0, i1, ...]: None keeps an axis; index tensors broadcast against each other."""
     slot, of = _self(call)
@@ -149,7 +184,20 @@ def _range_of(call: Call, slot: int, of: Layout, dim: int, index: Layout) -> Lay
     return cut(call, slot, of, dim, value[1], value[1] + value[2])
 
 
-@register("index_select")
+def _back_select(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    if axis == dim_of(call, "dim", of.rank, 0):
+        return [(call.slot("index"), 0, inner)]
+    return [(slot, axis, inner)]
+
+
+def _summed_select(call: Call) -> list[list[tuple[int, int, Size]]]:
+    slot, of = _self(call)
+    dim = dim_of(call, "dim", of.rank, 0)
+    return [[(slot, dim, of.shape[dim])]] if dim >= 0 and of.axes[dim] else []
+
+
+@register("index_select", back=_back_select, summed=_summed_select)
 def index_select(call: Call) -> Result:
     """Rows of one axis by a vector of positions."""
     slot, of = _self(call)
@@ -192,7 +240,20 @@ def rows_agree(call: Call, a: Operand, b: Operand, skip: int) -> tuple[Axis, ...
     return tuple(axes)
 
 
-@register("gather")
+def _back_gather(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    if axis == dim_of(call, "dim", of.rank, -1):
+        return [(call.slot("index"), axis, inner)]
+    return [(slot, axis, inner)]
+
+
+def _summed_gather(call: Call) -> list[list[tuple[int, int, Size]]]:
+    slot, of = _self(call)
+    dim = dim_of(call, "dim", of.rank, -1)
+    return [[(slot, dim, of.shape[dim])]] if dim >= 0 and of.axes[dim] else []
+
+
+@register("gather", back=_back_gather, summed=_summed_gather)
 def gather(call: Call) -> Result:
     """One element per position of the index, along an axis."""
     slot, of = _self(call)

@@ -6,7 +6,7 @@ from typing import Any
 
 from layoutcheck.domains import Factor, concatenated, factor, feature, padded, pick, unpicked
 from layoutcheck.infer.call import Call, Result, dim_of
-from layoutcheck.infer.compare import compare_axes, is_misplaced, strength
+from layoutcheck.infer.compare import compare_axes, is_misplaced, is_wild, strength
 from layoutcheck.infer.elementwise import promote
 from layoutcheck.infer.states import join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
@@ -232,7 +232,7 @@ def _back_join(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
     for _, slot, of in parts:
         if axis == dim:
             out.append((slot, axis, of.shape[axis]))
-        elif of.axes[axis] and not all(f.domain.kind == "any" for f in of.axes[axis]):
+        elif not outs[output].axes[axis] or (of.axes[axis] and not is_wild(of.axes[axis])):
             # what was expanded to this extent has all of whatever share the others have
             out.append((slot, axis, inner))
     return out or None
@@ -257,7 +257,16 @@ def cat(call: Call) -> Result:
     return call.result(join(call, fitted, dim))
 
 
-@register("stack")
+def _back_stack(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    parts = _listed(call)
+    dim = max(dim_of(call, "dim", outs[output].rank, 0), 0)
+    if axis == dim:
+        return None
+    at = axis - (axis > dim)
+    return [(slot, at, inner) for _, slot, of in parts if not is_wild(of.axes[at])] or None
+
+
+@register("stack", back=_back_stack)
 def stack(call: Call) -> Result:
     """Tensors side by side along a new axis."""
     parts = _listed(call)

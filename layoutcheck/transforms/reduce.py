@@ -124,7 +124,7 @@ def _points(of: Layout, dims: list[int]) -> tuple[Any, ...] | None:
     return ("into", of.axes[dims[0]])
 
 
-@register("argmax")
+@register("argmax", back=_back_reduce)
 def argmax(call: Call) -> Result:
     """Positions of the greatest (least) element."""
     slot, of = _self(call)
@@ -158,7 +158,12 @@ def _order_domain(of: Layout, dim: int, label: str) -> Axis:
     return (permuted(axis, extent_of(axis), label).whole,)
 
 
-@register("sort")
+def _back_sort(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    return None if axis == dim_of(call, "dim", of.rank, -1) else [(slot, axis, inner)]
+
+
+@register("sort", back=_back_sort)
 def sort(call: Call) -> Result:
     """Sorted values and their positions. Rows of a rank's own may be sorted among themselves (a routed round trip)."""
     slot, of = _self(call)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from layoutcheck.domains import Factor
 from layoutcheck.layouts import Axis, Layout
-from layoutcheck.symbols import Size
+from layoutcheck.symbols import Size, divide_exact
 
 
 def _gaps(sizes: Sequence[Size]) -> dict[Size, list[int]]:
@@ -75,5 +75,7 @@ def units_behind(of: Layout, sizes: Sequence[Size], axis: int, right: Size) -> l
     moves = _moves(of, sizes)
     if sizes[axis] == 1:
         return [i for i, target in moves.items() if target == axis]
-    merged = (i for i in _gaps(of.shape).get(right, []) if moves[i] is None and any(of.axes[:i]))
-    return list(merged)[:1]
+    merged = [i for i in _gaps(of.shape).get(right, []) if moves[i] is None and any(of.axes[:i])]
+    behind = next((n for i in merged for n in of.shape[i + 1 :] if n != 1), None)
+    # an axis that is a part of the next one before has nothing of what stands in front of that
+    return merged[:1] if behind is None or divide_exact(sizes[axis], behind) is not None else []

@@ -370,7 +370,14 @@ def expand(call: Call) -> Result:
     return call.result(replace(of, axes=tuple(axes)))
 
 
-@register("repeat")
+def _back_repeat(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    out: Layout = outs[output]
+    at = axis - (out.rank - of.rank)
+    return [(slot, at, inner)] if at >= 0 and of.shape[at] == out.shape[axis] else None
+
+
+@register("repeat", back=_back_repeat)
 def repeat(call: Call) -> Result:
     """The whole tensor over again, `repeats` times per axis."""
     _slot, of = _self(call)
@@ -422,8 +429,8 @@ def repeat_interleave(call: Call) -> Result:
     return call.result(replace(of, axes=tuple(axes)))
 
 
-@register("roll")
-@register("flip")
+@register("roll", back=_back_same)
+@register("flip", back=_back_same)
 def reorder(call: Call) -> Result:
     """Rows in another fixed order along some axes: tokens must be whole there."""
     slot, of = _self(call)
@@ -443,7 +450,12 @@ def reorder(call: Call) -> Result:
     return call.result(of)
 
 
-@register("view_as_complex", is_view=True)
+def _back_parts(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    return [(slot, axis, inner)] if axis < min(of.rank, outs[output].rank) else None
+
+
+@register("view_as_complex", back=_back_parts, is_view=True)
 def view_as_complex(call: Call) -> Result:
     """The last axis of two becomes one complex number."""
     slot, of = _self(call)
@@ -457,7 +469,7 @@ def view_as_complex(call: Call) -> Result:
     return call.result(replace(of, axes=of.axes[:-1], dtype="complex64"))
 
 
-@register("view_as_real", is_view=True)
+@register("view_as_real", back=_back_parts, is_view=True)
 def view_as_real(call: Call) -> Result:
     """A complex number becomes a last axis of two."""
     _slot, of = _self(call)
@@ -479,10 +491,8 @@ def triangle(call: Call) -> Result:
     return call.result(of)
 
 
-@register("movedim", is_view=True)
-def movedim(call: Call) -> Result:
-    """Axes moved to other places."""
-    _slot, of = _self(call)
+def _order(call: Call, of: Layout) -> list[int]:
+    """For each axis of the result the operand's axis that it is."""
     source, target = call.get("source"), call.get("destination")
     froms = source if isinstance(source, list) else [source]
     tos = target if isinstance(target, list) else [target]
@@ -492,5 +502,16 @@ def movedim(call: Call) -> Result:
     for a, b in zip(froms, tos, strict=False):
         order[b] = a
     rest = iter(i for i in range(of.rank) if i not in froms)
-    full = [a if a is not None else next(rest) for a in order]
-    return call.result(replace(of, axes=tuple(of.axes[i] for i in full)))
+    return [a if a is not None else next(rest) for a in order]
+
+
+def _back_movedim(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = _self(call)
+    return [(slot, _order(call, of)[axis], inner)]
+
+
+@register("movedim", back=_back_movedim, is_view=True)
+def movedim(call: Call) -> Result:
+    """Axes moved to other places."""
+    _slot, of = _self(call)
+    return call.result(replace(of, axes=tuple(of.axes[i] for i in _order(call, of))))

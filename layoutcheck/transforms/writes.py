@@ -6,7 +6,7 @@ from typing import Any
 
 from layoutcheck.domains import Factor, is_token_like
 from layoutcheck.infer.call import Call, Result, dim_of
-from layoutcheck.infer.compare import compare_axes, strength
+from layoutcheck.infer.compare import compare_axes, is_wild, strength
 from layoutcheck.infer.elementwise import broadcast_axes
 from layoutcheck.infer.states import is_zero, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
@@ -89,7 +89,22 @@ def _written_pending(
     return join_partial(call, operands, (), {"self", "src"}, bound)
 
 
-@register("index_put")
+def _back_put(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    """What is written decides where self is a fresh buffer; else both do."""
+    slot, of = _self(call)
+    values = call.tensor("values")
+    indices = listed(call, "indices")
+    given = [k for k, (_, t) in enumerate(indices) if t is not None]
+    sources: Sources = [] if is_wild(of.axes[axis]) else [(slot, axis, inner)]
+    if values is not None and axis not in given:
+        # the axes behind the last position are the last ones of what is written
+        at = axis - (of.rank - values.rank) if given and axis > given[-1] else axis
+        if 0 <= at < values.rank and values.axes[at]:
+            sources.append((call.slot("values"), at, inner))
+    return sources or None
+
+
+@register("index_put", back=_back_put)
 def index_put(call: Call) -> Result:
     """Values written at indices or where a mask holds."""
     slot, of = _self(call)
@@ -236,7 +251,7 @@ def _back_written(call: Call, outs: Any, output: int, axis: int, inner: Size) ->
         sources.append((slot, axis, inner))
     if src is not None:
         at = axis - (of.rank - src.rank)
-        if at >= 0 and src.shape[at] == outs[output].shape[axis]:
+        if at >= 0 and src.shape[at] == outs[output].shape[axis] and not (sources and is_wild(src.axes[at])):
             sources.append((call.slot("src"), at, inner))
     return sources or None
 
