@@ -11,6 +11,7 @@ import pytest
 from layoutcheck.cli import main
 from layoutcheck.json_form import graph_to_json
 from layoutcheck.resources import rules_dir
+from layoutcheck.testing.builder import Builder
 from layoutcheck.testing.decoder import Decoder, Layers
 
 
@@ -110,6 +111,21 @@ def test_what_an_engine_does_not_do_is_refused(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(capsys, *MOVING, *words) == (2, "", f"error: {message}\n")
+
+
+def test_a_graph_without_a_token_count_asks_for_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = Builder(1, 7)
+    x = program.input("x", (7, 8))
+    product = program.call("aten.mm.default", x, program.weight(8, 8), shape=(7, 8))
+    data_ = graph_to_json(program.graph(product))
+    text = json.dumps(data_).replace('"shape": [7, 8]', '"shape": ["s0", 8]')
+    path = tmp_path / "dynamic.json"
+    path.write_text(text)
+    code, _, err = run(capsys, str(path), "--hardware", "h100", "--token-axis", "x:0")
+    assert (code, err) == (2, "error: T has no value in the graph: give --tokens N\n")
+    assert run(capsys, str(path), "--hardware", "h100", "--token-axis", "x:0", "--tokens", "9")[0] == 0
 
 
 def test_text_names_counts_shares_and_evidence(graph: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,6 +168,55 @@ def test_flops_of_a_whole_model_are_those_of_torchs_counter(family: str) -> None
     assert products == counter.get_total_flops()
 
 
+_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_LATENT = {
+    **_EXPERTS,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+DECOMPOSED = {
+    "Qwen3Moe": {**_EXPERTS, "num_experts": 4, "num_key_value_heads": 2, "head_dim": 16},
+    "DeepseekV3": _LATENT,
+    "GlmMoeDsa": {**_LATENT, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 8},
+}
+
+
+@pytest.mark.parametrize("family", DECOMPOSED)
+def test_flops_of_decomposed_models_with_experts_are_those_of_torchs_counter(family: str) -> None:
+    """Op by op, all that torch counts; the experts' grouped products it does not."""
+    transformers = pytest.importorskip("transformers")
+    figures = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 128,
+        **DECOMPOSED[family],
+    }
+    config = getattr(transformers, f"{family}Config")(**figures, attn_implementation="eager")
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    ids = torch.zeros(2, 24, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(ids, use_cache=False)
+    with torch.no_grad():
+        program = torch.export.export(model, (ids,), {"use_cache": False}, strict=False)
+    cost = lifted(from_fx(program.run_decompositions()))
+    assert not cost.uncovered
+    found = totals(cost, "op")
+    wanted = counter.get_flop_counts()["Global"]
+    assert len(wanted) >= 2
+    assert {str(op): n for op, n in wanted.items()} == {str(op): found[f"{op}.default"][0] for op in wanted}
+
+
 # ---- laws
 
 STACKS = st.lists(
