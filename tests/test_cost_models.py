@@ -134,6 +134,18 @@ def _active(config: Any) -> int:
     return total
 
 
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v3", "glm-5.1"])
+@pytest.mark.parametrize("contract", ["tensor-parallel", "sequence-parallel"])
+@pytest.mark.parametrize("quant", ["none", "int8", "fp8"])
+def test_experts_cut_over_tp_give_a_sum_that_is_taken(name: str, contract: str, quant: str) -> None:
+    config = load_model(name)
+    step = step_for(config, tp=8, ep=1, contract=contract, quant=quant)
+    analysis = analysed(build_decoder(config, step), tokens=[("input_ids", 0)])
+    assert [i.text for _, _, i in analysis.solution.issues] == []
+    here, there = (model_cost(config, step_for(config, tp=n, ep=1, contract=contract)) for n in (8, 4))
+    assert totals(here, "flops", T=999, tp=4) == totals(there, "flops", T=999)
+
+
 @settings(max_examples=12)
 @given(
     contract=st.sampled_from(

@@ -29,6 +29,7 @@ from layoutcheck.readers import load
 STEPS: dict[str, dict[str, Any]] = {
     "prefill": {"tp": 8, "dp": 2},
     "decode": {"tp": 4, "decode": True, "quant": "fp8"},
+    "experts cut": {"tp": 8, "ep": 1, "contract": "sequence-parallel"},
     "mtp": {"tp": 2, "quant": "int8", "mtp": True},
 }
 DSA = [

@@ -154,8 +154,9 @@ def _routed(b: Writer, rows: Value, ids: Value, inner: int) -> Value:
     assert experts is not None
     width, here = rows.shape[1], experts.count // b.step.ep
     quant = b.step.quant
-    gate_up = b.input("w", (here, width, 2 * inner), quant)
-    down = b.input("w", (here, inner, width), quant)
+    cut = b.step.ep == 1
+    gate_up = b.cut(here, width, 2 * inner, axis=2 if cut else None, dtype=quant)
+    down = b.cut(here, inner, width, axis=1 if cut else None, dtype=quant)
     group = b.experts_group
     if quant is None:
         return b.call(

@@ -97,7 +97,7 @@ def _tokens_only(ids: Layout) -> dict[int, tuple[Factor, ...]]:
 
 @register("moe", back=_back_same)
 def moe(call: Call) -> Result:
-    """Dispatch, experts and combine in one op: the output has x's rows."""
+    """Dispatch, experts and combine in one op: the output has x's rows; a sum over the ranks that cut the experts' inner features."""
     slot, of = data_of(call)
     ids = call.tensor("ids")
     if of is None:
@@ -108,7 +108,21 @@ def moe(call: Call) -> Result:
         if strength(ids.axes[0]) > strength(of.axes[0]):
             first, second = second, first
         compare_axes(call, first, second)
-    return call.result(replace(of, dtype=call.dtype(of.dtype)))
+    pending = tuple(m for m in _experts_cut(call) if of.is_full(m) and m not in of.partial)
+    partial = tuple(sorted({*of.partial, *pending}))
+    return call.result(replace(of, dtype=call.dtype(of.dtype), partial=partial))
+
+
+def _experts_cut(call: Call) -> list[int]:
+    """Mesh axes over which the experts' inner features are cut: columns of the first product, rows of the second."""
+    weights = [of for p, _, of in call.tensors() if p in call.rule.weights and of.rank == 3]
+    if len(weights) < 2:
+        return []
+    columns, rows = (
+        {m for m, f in bound_on_axis(of, axis) if f.domain.is_feature}
+        for of, axis in ((weights[0], 2), (weights[-1], 1))
+    )
+    return sorted(columns & rows)
 
 
 @register("cache_write")
