@@ -128,7 +128,7 @@ MISTAKES = {
         "m.op(x)\n    elemwise\n",
         "f:2:5",
         "unknown keyword 'elemwise': a line has -> in it or begins with elementwise, code, then, linear, "
-        "additive, addend, weight, whole, mutates, scale, outdtype, into, causal, part, doc",
+        "additive, addend, weight, whole, mutates, scale, outdtype, widens, into, causal, part, doc",
     ),
     "new label without a size": (
         "m.op(x)\n    x: t k -> t n\n",
@@ -572,3 +572,20 @@ def test_a_stanza_pasted_as_a_report_shows_it_is_read() -> None:
     plain = "ns.op(x, w)\n    x: t.. k, w: k n -> t.. n\n    weight w\n"
     pasted = "\n".join("         " + line for line in plain.splitlines())
     assert parse(pasted) == parse(plain)
+
+
+def test_a_widens_line_is_kept() -> None:
+    (found,) = parse("m.sum(x)\n    code reduce kind=sum\n    widens integers int64\n")
+    assert found.widens == ("integers", "int64")
+    assert parse(format_rules([found])) == (found,)
+
+
+@pytest.mark.parametrize("line", ["widens", "widens integers", "widens floats float32", "widens bools int65"])
+def test_a_malformed_widens_line_is_told(line: str) -> None:
+    with pytest.raises(InputError, match="a widens line reads `widens WHAT DTYPE`, and WHAT is one of"):
+        parse(f"m.op(x)\n    elementwise\n    {line}\n")
+
+
+def test_a_second_widens_line_is_told() -> None:
+    with pytest.raises(InputError, match="`widens` stands twice in this stanza"):
+        parse("m.op(x)\n    elementwise\n    widens bools int64\n    widens bools int32\n")

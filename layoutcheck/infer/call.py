@@ -21,6 +21,9 @@ CONSTANT = "<the same on every rank>"
 PIECE = "<one of several pieces>"
 # Marks a gather in front whose pieces are put side by side along another axis: that axis is what it gathers.
 STACKED = "<put side by side along another axis>"
+INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"))
+# Of what is as wide as these, and complex64 of everything else.
+_COMPLEX = {"float16": "complex32", "float64": "complex128"}
 # Names the one output of a split that is read.
 ONLY = "<the piece that is read>"
 
@@ -185,18 +188,22 @@ class Call:
         return Result(outs, tuple(self.issues), tuple(self.wants), mutated or {})
 
     def dtype(self, fallback: str, output: int = 0) -> str:
-        """The dtype of an output: what the rule's `outdtype` word says, else the fallback."""
+        """The dtype of an output: what the rule's `outdtype` word says, else the fallback, widened as the rule says."""
         words = self.rule.outdtypes
         word = words[output] if output < len(words) else None
-        if word is None:
-            return fallback
-        if word in self.params:
+        if word is not None and word not in self.params:
+            return _COMPLEX.get(fallback, word) if word == "complex64" else word
+        if word is not None:
             value = self.fill(self.params[word])
             if isinstance(value, Layout):
                 return value.dtype
             name = getattr(value, "name", None)
-            return str(name) if name is not None else fallback
-        return word
+            if name is not None:
+                return str(name)
+        widens = self.rule.widens
+        if widens is not None and (fallback == "bool" or (widens[0] == "integers" and fallback in INTEGERS)):
+            return widens[1]
+        return fallback
 
 
 def slots_in(value: Any) -> Iterator[int]:

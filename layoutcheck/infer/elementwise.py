@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.call import INTEGERS, Call, Result
 from layoutcheck.infer.compare import ONE_TOKEN, compare_axes, is_misplaced, strength
 from layoutcheck.infer.states import Operand, check_diagonal, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, layout
+from layoutcheck.symbols import Expr
 
 _FLOAT_WIDTH = {"float64": 5, "float32": 4, "bfloat16": 3, "float16": 3, "float8_e4m3fn": 2, "float8_e5m2": 2}
+_WIDER = {frozenset(("float16", "bfloat16")): "float32", frozenset(("int8", "uint8")): "int16"}
+# operands that may be numbers
+_NUMBERS = ("self", "other", "exponent", "min", "max")
 _INT_WIDTH = {"int64": 5, "int32": 4, "int16": 3, "int8": 2, "uint8": 2, "bool": 1}
 
 
@@ -20,9 +24,23 @@ def promote(layouts: Sequence[Layout]) -> str:
         is_float = of.dtype in _FLOAT_WIDTH
         width = _FLOAT_WIDTH.get(of.dtype) or _INT_WIDTH.get(of.dtype, 0)
         rank = (int(is_float), int(bool(of.axes)), width)
-        if rank > best_rank:
+        if rank == best_rank and of.dtype != best:
+            # neither holds all values of the other
+            best = _WIDER.get(frozenset((of.dtype, best)), best)
+        elif rank > best_rank:
             best, best_rank = of.dtype, rank
     return best
+
+
+def with_numbers(call: Call, dtype: str) -> str:
+    """The dtype where operands are numbers: a number changes the kind of a tensor (truth value, integer, float), not its width."""
+    for name in _NUMBERS:
+        value = call.params.get(name)
+        if isinstance(value, float) and dtype not in _FLOAT_WIDTH and (dtype in INTEGERS or dtype == "bool"):
+            return "float32"
+        if isinstance(value, (int, Expr)) and not isinstance(value, bool) and dtype == "bool":
+            dtype = "int64"
+    return dtype
 
 
 def broadcast_axes(call: Call, operands: Sequence[Operand]) -> tuple[Axis, ...]:
@@ -75,7 +93,9 @@ def elementwise(call: Call) -> Result:
         return call.result(layout(call.dtype("float32"), ()))
     if len(operands) == 1 and not operands[0][2].partial and "additive" not in call.rule.options:
         _, slot, of = operands[0]
-        out = layout(call.dtype(of.dtype), of.axes, of.bound_map, (), _kept_value(call, of))
+        out = layout(
+            call.dtype(with_numbers(call, of.dtype)), of.axes, of.bound_map, (), _kept_value(call, of)
+        )
         if call.rule.mutates:
             return call.result(out, mutated={slot: out})
         return call.result(out)
@@ -84,7 +104,8 @@ def elementwise(call: Call) -> Result:
     agreed = len(call.issues) == before
     bound = join_bound(call, operands) if agreed else dict(operands[0][2].bound_map)
     partial = join_partial(call, operands, call.rule.linear, call.rule.additive, bound)
-    out = layout(call.dtype(promote([of for _, _, of in operands])), axes, bound, partial)
+    dtype = with_numbers(call, promote([of for _, _, of in operands]))
+    out = layout(call.dtype(dtype), axes, bound, partial)
     if bound and len(operands) > 1 and agreed:
         check_diagonal(call, out, range(out.rank), [slot for _, slot, of in operands if of.bound])
     if call.rule.mutates:

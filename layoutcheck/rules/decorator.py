@@ -26,6 +26,7 @@ def rule(
     mutates: Iterable[str] = (),
     scale: Mapping[str, str] | None = None,
     outdtype: str | Iterable[str] = (),
+    widens: str | Iterable[str] = (),
     part: str | Iterable[str] = (),
     doc: str = "",
 ) -> Callable[[_Function], _Function]:
@@ -44,6 +45,7 @@ def rule(
         ("whole", whole),
         ("mutates", mutates),
         ("outdtype", outdtype),
+        ("widens", widens),
         ("part", part),
     ):
         words = [names] if isinstance(names, str) else list(names)

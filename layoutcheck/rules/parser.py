@@ -22,7 +22,22 @@ from layoutcheck.rules.types import OperandPattern, OutputPattern, Param, Rule
 __all__ = ["DTYPES", "KEYWORDS", "PARTS", "parse"]
 
 _NAME_LINES = ("linear", "additive", "addend", "weight", "whole", "mutates")
-KEYWORDS = ("elementwise", "code", "then", *_NAME_LINES, "scale", "outdtype", "into", "causal", "part", "doc")
+KEYWORDS = (
+    *(
+        "elementwise",
+        "code",
+        "then",
+        *_NAME_LINES,
+        "scale",
+        "outdtype",
+        "widens",
+        "into",
+        "causal",
+        "part",
+        "doc",
+    ),
+)
+WIDENED = ("integers", "bools")
 PARTS = ("norm", "attention", "indexer")
 DTYPES = frozenset(
     {
@@ -54,6 +69,7 @@ class _Body:
     into: list[tuple[Token, Token]] = attrs.Factory(list)
     causal: list[tuple[Token, Token]] = attrs.Factory(list)
     outdtypes: list[Token] = attrs.Factory(list)
+    widens: tuple[str, str] | None = None
     part: list[Token] = attrs.Factory(list)
     doc: list[str] = attrs.Factory(list)
 
@@ -176,6 +192,8 @@ def _parse_body(lines: Sequence[Sequence[Segment]]) -> _Body:
             if len(words) != 3:
                 raise Mistake("a causal line reads `causal ARGUMENT LABEL`", place)
             body.causal.append((words[1], words[2]))
+        elif keyword == "widens":
+            body.widens = _widens(body, words)
         elif keyword == "part":
             _part_line(body, words)
         else:
@@ -219,6 +237,18 @@ def _name_line(body: _Body, words: Sequence[Token]) -> None:
             if any(word[0] == other for other, _, _ in known):
                 raise Mistake(f"`{keyword}` names {word[0]} twice", word[1:])
             known.append(word)
+
+
+def _widens(body: _Body, words: Sequence[Token]) -> tuple[str, str]:
+    _, number, column = words[0]
+    if body.widens is not None:
+        raise Mistake("`widens` stands twice in this stanza", (number, column))
+    if len(words) != 3 or words[1][0] not in WIDENED or words[2][0] not in DTYPES:
+        raise Mistake(
+            f"a widens line reads `widens WHAT DTYPE`, and WHAT is one of {', '.join(WIDENED)}",
+            (number, column),
+        )
+    return words[1][0], words[2][0]
 
 
 def _part_line(body: _Body, words: Sequence[Token]) -> None:
@@ -286,6 +316,7 @@ def _rule(header: Header, body: _Body, where: str) -> Rule:
         scales={check(s, "`scale`"): check(v, "`scale`") for s, v in body.scales},
         mutates=tuple(sets.get("mutates", ())),
         outdtypes=tuple(outdtypes),
+        widens=body.widens,
         then=tuple(body.then),
         part=tuple(w[0] if i == 0 else check(w, "`part`") for i, w in enumerate(body.part)),
         into=into,

@@ -51,6 +51,8 @@ def format_rule(rule: Rule) -> str:
     lines.extend(f"scale {scale} of {value}" for scale, value in rule.scales.items())
     if rule.outdtypes:
         lines.append(" ".join(["outdtype", *(word or "-" for word in rule.outdtypes)]))
+    if rule.widens:
+        lines.append(" ".join(["widens", *rule.widens]))
     lines.extend(f"into {index} {label}" for index, label in rule.into.items())
     lines.extend(f"causal {argument} {label}" for argument, label in rule.causal.items())
     if rule.part:

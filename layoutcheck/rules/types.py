@@ -132,6 +132,7 @@ class Rule:
     `weights`, `whole`, `mutates` and on both sides of `scales` are parameters. An addend is added to what the
     other operands give, so it is Partial exactly where that is. `outdtypes` has a word an output: a parameter
     (whose dtype, or which as a dtype, is the output's), a dtype's name, or None for the op's usual dtype.
+    `widens` says what an output becomes that would be of integers (or of truth values only), and what dtype.
     `then` are transforms applied to output 0 afterwards. `into` says which label's domain the values of an
     integer operand (a parameter's name) or output (`out0`, `out1`, ...) point into. `causal` says which label's
     rows an argument, if true, counts from the first one on. `part` is the op's part in a
@@ -153,6 +154,7 @@ class Rule:
     scales: Mapping[str, str] = attrs.field(factory=dict, hash=False)
     mutates: tuple[str, ...] = ()
     outdtypes: tuple[str | None, ...] = ()
+    widens: tuple[str, str] | None = None
     then: tuple[tuple[str, Mapping[str, str]], ...] = attrs.field(default=(), hash=False)
     part: tuple[str, ...] = ()
     into: Mapping[str, str] = attrs.field(factory=dict, hash=False)

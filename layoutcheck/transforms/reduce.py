@@ -108,10 +108,12 @@ def reduce(call: Call) -> Result:
             need_whole(call, slot, of, d, "reduces over")
     keep = call.get("keepdim", False)
     axes = tuple(() if i in dims else axis for i, axis in enumerate(of.axes) if keep or i not in dims)
-    dtype = call.dtype(of.dtype)
+    # torch's truth values were of uint8 once, and still come out as such
+    dtype = "uint8" if kind == "truth" and of.dtype == "uint8" else call.dtype(of.dtype)
     out = layout(dtype, axes, bound, tuple(sorted(set(partial))))
-    count = call.get("outputs", 1)
-    if call.get("indices") or count == 2:
+    if call.get("outputs") == 2:
+        return call.result(out, out)
+    if call.get("indices"):
         index = layout("int64", axes, bound, (), _points(of, dims))
         return call.result(out, index)
     return call.result(out)
@@ -228,7 +230,7 @@ def histogram(call: Call) -> Result:
     size = bins if isinstance(bins, int) and bins else 1
     check_pending(call, slot, of, call.name("self"))
     del slot
-    return call.result(layout(call.dtype("int64"), ((feature(size).whole,),), of.bound_map))
+    return call.result(layout(call.dtype(of.dtype), ((feature(size).whole,),), of.bound_map))
 
 
 @register("diff")
