@@ -8,7 +8,7 @@ import attrs
 
 from layoutcheck.contracts.causes import Fault
 from layoutcheck.contracts.causes import Group as Faults
-from layoutcheck.contracts.edits import Convert, Drop, Edit, Exchange
+from layoutcheck.contracts.edits import Convert, Drop, Edit, Exchange, Reroute
 from layoutcheck.contracts.model import Boundary
 from layoutcheck.contracts.ways import Way
 from layoutcheck.findings import Fix
@@ -74,9 +74,14 @@ def candidates(maker: Maker, faults: Faults) -> Iterator[Plan]:
     if code == "LC504":
         plans += [maker.shared(faults), maker.without(faults)]
     elif code == "LC503":
-        plans += [maker.exchanged(faults), maker.without(faults)]
+        plans += [maker.exchanged(faults), maker.without(faults), maker.bypassed(faults)]
     else:
-        plans += [maker.without(faults), maker.exchanged(faults), maker.joined(faults)]
+        plans += [
+            maker.without(faults),
+            maker.exchanged(faults),
+            maker.joined(faults),
+            maker.bypassed(faults),
+        ]
         plans += maker.converted(faults)
     seen: set[tuple[Edit, ...]] = set()
     for steps in plans:
@@ -206,6 +211,23 @@ class Maker:
             if not mine:
                 return None
             steps += mine
+        return steps
+
+    def bypassed(self, faults: Faults) -> list[Step] | None:
+        """The readers at fault read what stands before the conversion that should not lead to them; others read it still."""
+        p = self.analysis.program
+        steps: list[Step] = []
+        at_fault = {fault.site.call for fault in (*faults.faults, *faults.followers)}
+        for fault in faults.faults:
+            wrong = self._wrong(fault)
+            v, reader = fault.site.value, fault.site.call
+            if at_fault >= set(self.roles.flow.readers.get(v, ())):
+                return None
+            if len(wrong) != 1 or p.value_call[self._waited(v)] != wrong[0].call or fault.site.slot < 0:
+                return None
+            source = p.inputs[wrong[0].call][0]
+            text = f"let {p.nodes[reader].name} read {p.name_of(source)} instead of {p.name_of(v)}"
+            steps.append(Step(Reroute(reader, v, source), text, fault.site.layer))
         return steps
 
     def _wrong(self, fault: Fault) -> list[Way]:
@@ -349,7 +371,7 @@ class Maker:
                 return None
             call = fault.site.call
             operands = [v for v in dict.fromkeys(flow.data_inputs(call)) if flow.kinds[v] == "A"]
-            mine = [v for v in operands if v < p.n_values and self._state(types[v]) == fault.state]
+            mine = [v for v in operands if v < p.n_values and self.state(types[v]) == fault.state]
             for v in mine:
                 option = next(iter(self.options(v, wanted(fault.boundary, fault.code))), None)
                 if option is None:
@@ -359,6 +381,7 @@ class Maker:
                 return None
         return steps
 
-    def _state(self, of: object) -> str:
+    def state(self, of: object) -> str:
+        """The one state of a value over the contract's group; empty where there is none."""
         states = {state_of(of, m) for m in self.group.axes} if isinstance(of, Layout) else set()
         return states.pop() if len(states) == 1 else ""

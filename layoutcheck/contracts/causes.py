@@ -124,6 +124,8 @@ def _find_causes(
             wrong = next(way.call for way in fault.ways if way.kind not in (fault.boundary.via or ()))
             if by_way.setdefault(wrong, fault) is not fault:
                 fault.cause = by_way[wrong]
+            else:
+                fault.issue = errors.get(wrong)
         else:
             fault.cause, fault.issue = _behind(analysis, roles, fault, at_value, errors, right)
     for fault in faults:

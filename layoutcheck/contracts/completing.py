@@ -23,39 +23,107 @@ _SIZED = {"view": "size", "expand": "size", "create": "size"}
 _STEPS = 12
 
 
-def complete(maker: Maker, moves: frozenset[int], plan: Plan, trial: Trial) -> Plan | None:
+def complete(maker: Maker, moves: frozenset[int], sites: set[int], plan: Plan, trial: Trial) -> Plan | None:
     """The plan with more steps that follow from what a trial of it has left; None where nothing follows.
 
-    `moves` are the program's conversions.
+    What lies behind something else that is left may follow from it, so the first of it in each layer is looked at, in the finding's
+    own layers (`sites`) before others. `moves` are the program's conversions.
     """
-    p = maker.analysis.program
-    steps: list[Step] = []
-    needless = dict.fromkeys(trial.idle)
-    for name, _ in trial.errors:
-        call = p.node_call.get(name)
-        if call is None:
-            continue
-        if call in moves:
-            needless[call] = None
-        else:
-            edits = _sizes_at(maker, trial, call)
-            steps += [Step(edit, "", maker.layer(edit.call)) for edit in edits]
-    for call in needless:
-        if call not in plan.gone:
-            steps += maker.drop(call, maker.layer(call)) or []
-    new = [step for step in steps if step.edit not in plan.edits]
-    if not new:
-        new = [step for fault in _firsts(trial) if (step := _converted(maker, trial, fault)) is not None]
-    return Plan((*plan.steps, *dict.fromkeys(new))) if new else None
+    layers: dict[int, list[_Left]] = {}
+    for left in _all_left(maker, trial):
+        layers.setdefault(left.layer, []).append(left)
+    mine = [i for i in layers if i in sites]
+    others = sorted((i for i in layers if i not in sites), key=lambda i: (i < 0, i))
+    for chosen in (mine, *([i] for i in others)):
+        steps: dict[Step, None] = {}
+        for i in chosen:
+            for left in _firsts(trial.analysis, layers[i]):
+                steps.update(dict.fromkeys(_steps(maker, moves, plan, trial, left)))
+        if new := [step for step in steps if step.edit not in plan.edits]:
+            return Plan((*plan.steps, *new))
+    return None
 
 
-def _firsts(trial: Trial) -> list[Fault]:
-    """The first departure that came in each layer: what lies behind it may follow from it."""
-    found: dict[int, Fault] = {}
-    for fault in sorted(trial.faults, key=lambda fault: fault.site.call):
-        if fault.code in ("LC501", "LC502"):
-            found.setdefault(fault.site.layer, fault)
-    return [fault for fault in found.values() if fault.site.slot >= 0]
+@attrs.frozen(eq=False)
+class _Left:
+    """What a trial has left at a call (its number in the trial's program, and in the old one): an error, an idle conversion, or
+    a departure."""
+
+    now: int
+    call: int
+    layer: int
+    fault: Fault | None = None
+
+
+def _all_left(maker: Maker, trial: Trial) -> list[_Left]:
+    """All that is left at calls that the program had, in order."""
+    old, new = maker.analysis.program, trial.analysis.program
+    found = []
+    for name in dict.fromkeys([name for name, _ in trial.errors] + [old.nodes[k].name for k in trial.idle]):
+        if name in old.node_call and name in new.node_call:
+            call = old.node_call[name]
+            found.append(_Left(new.node_call[name], call, maker.layer(call)))
+    for fault in trial.faults:
+        call = old.node_call.get(new.nodes[fault.site.call].name, -1)
+        if call >= 0 and fault.site.slot >= 0 and fault.code in ("LC501", "LC502"):
+            found.append(_Left(fault.site.call, call, maker.layer(call), fault))
+    return sorted(found, key=lambda left: (left.now, left.fault is not None))
+
+
+def _firsts(again: Analysis, left: list[_Left]) -> list[_Left]:
+    """Those that depend on no other of them."""
+    last = max(one.now for one in left)
+    behind: set[int] = set()
+    found: list[_Left] = []
+    for one in left:
+        if one.now not in behind:
+            found.append(one)
+            behind |= _downstream(again, one.now, last)
+    return found
+
+
+def _downstream(again: Analysis, call: int, last: int) -> set[int]:
+    """Calls up to one that depend on a call's results."""
+    p = again.program
+    found: set[int] = set()
+    todo = [call]
+    while todo:
+        at = todo.pop()
+        for value in range(p.first[at], p.first[at] + p.outs[at]):
+            for reader, _ in again.uses.get(value, ()):
+                if reader <= last and reader not in found:
+                    found.add(reader)
+                    todo.append(reader)
+    return found
+
+
+def _steps(maker: Maker, moves: frozenset[int], plan: Plan, trial: Trial, left: _Left) -> list[Step]:
+    if left.fault is not None:
+        step = _converted(maker, trial, left.fault)
+        return [step] if step is not None else []
+    if left.call in moves:
+        return [] if left.call in plan.gone else maker.drop(left.call, left.layer) or []
+    sizes = [Step(edit, "", maker.layer(edit.call)) for edit in _sizes_at(maker, trial, left.call)]
+    return sizes or _met(maker, trial, left)
+
+
+def _met(maker: Maker, trial: Trial, left: _Left) -> list[Step]:
+    """Where the stream and a branch are added and one of them has changed: the other one, brought to its state."""
+    if not any(block.join.call == left.call for block in maker.roles.blocks):
+        return []
+    p, again = maker.analysis.program, trial.analysis.program
+    old, new = maker.analysis.solution.typing.types, trial.analysis.solution.typing.types
+    after = attrs.evolve(maker, analysis=trial.analysis)
+    operands = list(zip(p.inputs[left.call], again.inputs[left.now]))
+    changed = {after.state(new[w]) for v, w in operands if after.state(new[w]) != maker.state(old[v])}
+    steps = []
+    for v, w in operands:
+        if after.state(new[w]) == maker.state(old[v]) and p.name_of(v) == again.name_of(w):
+            found = after.options(w, tuple(changed))
+            if found and changed:
+                readers = frozenset((left.call,))
+                steps.append(maker.convert(v, found[0], readers, left.layer, after.dim(w, found[0])))
+    return steps
 
 
 def _converted(maker: Maker, trial: Trial, fault: Fault) -> Step | None:

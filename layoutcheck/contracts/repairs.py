@@ -28,7 +28,7 @@ from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, PLACEHOLDER
 from layoutcheck.roles import Roles
 
-ROUNDS = 4
+ROUNDS = 6
 MAX_FIXES = 3
 # Calls that may be typed again for all repairs of a program's findings, and for those of one.
 MAX_CALLS = 150_000
@@ -98,8 +98,13 @@ class Repairs:
                 fix = done[0].fix(self.maker.roles, faults, cost)
                 found.setdefault(fix.text, (len(done[0].steps), fix))
         fewest = min((steps for steps, _ in found.values()), default=0)
-        # What needs many more steps than another repair is a detour.
-        return tuple(fix for steps, fix in found.values() if steps <= 2 * fewest)
+        prices = {fix.bytes for steps, fix in found.values() if steps == fewest}
+        # What needs more steps than another repair of the same price is a detour, and so is what needs many more.
+        return tuple(
+            fix
+            for steps, fix in found.values()
+            if steps == fewest or (steps <= 2 * fewest and fix.bytes not in prices)
+        )
 
     def _carried_out(self, plan: Plan, faults: Faults) -> tuple[tuple[Plan, Trial] | None, int]:
         """A plan with what completes it, tried, and how many graphs were solved; None where it does not repair the finding."""
@@ -112,7 +117,8 @@ class Repairs:
                 return None, spent
             if trial.clean:
                 return (plan, trial), spent
-            more = complete(self.maker, self.moves, plan, trial)
+            sites = {fault.site.layer for fault in faults.faults}
+            more = complete(self.maker, self.moves, sites, plan, trial)
             if more is None:
                 return None, spent
             plan = more
@@ -127,7 +133,8 @@ class Repairs:
         now = self.check(again)
         if now is None:
             return None
-        mine = {_mark(self.analysis, fault) for fault in faults.faults}
+        # What is counted under a finding goes with it.
+        mine = {_mark(self.analysis, fault) for fault in (*faults.faults, *faults.followers)}
         errors = tuple(sorted(_errors(again) - self.errors))
         fresh = tuple(fault for fault in now if _mark(again, fault) not in self.known)
         stands = any(_mark(again, fault) in mine for fault in now)

@@ -25,9 +25,12 @@ class Way:
 
 
 def conversion(analysis: Analysis, group: Group, call: int) -> tuple[str, ...]:
-    """The kinds of conversion over a group that a call does (a fused product may do one behind it)."""
+    """The kinds of conversion over a group that a call does (a fused product may do one behind it).
+
+    A sum of different tokens that is trusted for its shape converts nothing: its result is taken for the share that it was.
+    """
     p = analysis.program
-    if p.kind[call] != CALL or not p.outs[call]:
+    if p.kind[call] != CALL or not p.outs[call] or call in analysis.trusted:
         return ()
     instance = p.instances[p.op[call]]
     rule = instance.rule

@@ -12,9 +12,10 @@ from .repairing import AXIS, CONVERSIONS, Repair, Unclear
 NAME = r"[\w.]+"
 LEFT_OUT = re.compile(rf"leave out \w+ ({NAME})(?: and read ({NAME}) instead)?")
 EXCHANGED = re.compile(rf"(reduce_scatter|all_reduce){AXIS} instead of \w+ ({NAME})")
+BYPASSED = re.compile(rf"let ({NAME}) read ({NAME}) instead of ({NAME})")
 CONVERTED = re.compile(rf"(?P<way>.*) of (?P<value>{NAME})(?: before (?P<readers>{NAME}(?:, {NAME})*))?")
 # Where the next part of a repair begins: parts are joined by commas, and so are names in them.
-PART = re.compile(r",? and (?=leave out|slice|all_|reduce_)|, (?=leave out|slice|all_|reduce_)")
+PART = re.compile(r",? and (?=leave out|let|slice|all_|reduce_)|, (?=leave out|let|slice|all_|reduce_)")
 
 
 class ContractRepair(Repair):
@@ -30,6 +31,8 @@ class ContractRepair(Repair):
                 self._without(found[1], found[2])
             elif found := EXCHANGED.fullmatch(part):
                 self._exchanged(found[1], int(found["axis"] or 0), found[3])
+            elif found := BYPASSED.fullmatch(part):
+                self.e.replace_uses(found[3], found[2], only=[found[1]])
             elif found := CONVERTED.fullmatch(part):
                 readers = found["readers"].split(", ") if found["readers"] else None
                 self._read(found["way"], found["value"], readers)
