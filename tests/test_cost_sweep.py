@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +22,7 @@ from layoutcheck.cost.model_cost import analysed_step, model_cost
 from layoutcheck.cost.step_memory import step_memory
 from layoutcheck.cost.sweep import Grid, pareto, sweep
 from layoutcheck.cost.sweep_command import integers
-from layoutcheck.cost.time_formulas import TOTAL, compile_times
+from layoutcheck.cost.time_formulas import TOTAL, compile_times, time_formulas
 from layoutcheck.errors import InputError
 from layoutcheck.memory.build import symbols_of
 from layoutcheck.memory.cache import Cache, bytes_per_token
@@ -29,6 +31,7 @@ from layoutcheck.memory.parallel import Parallel
 from layoutcheck.memory.plan import Plan
 from layoutcheck.models import load_model
 from layoutcheck.models.step import step_for
+from layoutcheck.symbols import substitute, to_sympy
 
 CASES = [
     ("glm-5.1", "ascend-a3", {"tp": 16, "contract": "dsa-cp-query-local", "quant": "int8"}),
@@ -54,6 +57,35 @@ def test_compiled_times_are_those_of_single_points(name: str, hardware: str, ste
             assert found[role][i] == pytest.approx(us, rel=1e-11)
         exact = program.at(T=t, context=c)
         assert float(exact[TOTAL]) == pytest.approx(found[TOTAL][i], rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "hardware", "step"), CASES)
+def test_a_sweep_of_many_points_is_exact_at_each(name: str, hardware: str, step: dict[str, Any]) -> None:
+    """So many points that token counts repeat and are computed once each: work to the last integer, times to 1e-12."""
+    config = load_model(name)
+    cost, part = model_cost(config, step_for(config, **step)), load_hardware(hardware)
+    fixed = {n: v for n, v in cost.values.items() if n != "context"}
+    work: dict[str, Any] = defaultdict(lambda: sympy.Integer(0))
+    for term in cost.terms:
+        sizes = {n: to_sympy(substitute(s, fixed)) for n, s in term.sizes.items()}
+        one = term.work(sizes)
+        for what in ("flops", "read", "write", "wire"):
+            work[what] += term.count * getattr(one, what)
+    program = compile_formulas({**work, TOTAL: time_formulas(cost, part, fixed)[TOTAL]})
+    random = np.random.default_rng(1)
+    tokens, context = random.integers(1, 4000, 30_000), random.integers(0, 60_000, 30_000)
+    found = program(T=tokens, context=context)
+    for i in random.integers(0, 30_000, 60).tolist():
+        at = {"T": int(tokens[i]), "context": int(context[i])}
+        exact = program.at(**at)
+        for what, value in exact.items():
+            if isinstance(value, int):
+                assert int(found[what][i]) == value
+            assert found[what][i] == pytest.approx(float(value), rel=1e-12)
+        values = {**cost.values, **at}
+        for what in work:
+            by_hand = sum(t.count * getattr(t.work(t.numbers(values)), what) for t in cost.terms)
+            assert float(exact[what]) == pytest.approx(float(by_hand), rel=1e-15)
 
 
 def test_a_block_is_the_same_compiled_and_point_by_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +225,8 @@ def test_ranges_by_factors() -> None:
         (["--tokens", "0"], "--tokens: 0 is below 1"),
         (["--tp", "5"], "intermediate_size 12288 does not divide by tp 5"),
         (["--tokens", "1:999999999999:1"], "--tokens: '1:999999999999:1' has too many numbers"),
-        (["--tokens", "1:40000000:1", "--context", "1,2"], "80000000 points are more than 50000000"),
+        (["--tokens", "1:40000000:1"], "--tokens: '1:40000000:1' has too many numbers"),
+        (["--tokens", "1:4000:1", "--context", "1:4000:1"], "16000000 points are more than 10000000"),
         (["--hardware", ","], "--hardware: names nothing"),
         (
             ["--contract", "none"],

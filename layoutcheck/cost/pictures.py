@@ -58,6 +58,13 @@ def draw(rows: Sequence[Mapping[str, Any]], kind: str, name: str, title: str) ->
     figure.savefig(name)
 
 
+def _colour(i: int) -> Any:
+    """Twenty colours in turn: more than there are roles."""
+    import matplotlib
+
+    return matplotlib.colormaps["tab20"](i % 20)
+
+
 def _label(row: Mapping[str, Any]) -> str:
     return f"{row['contract']} {row['hardware']} tp{row['tp']} dp{row['dp']} ep{row['ep']}"
 
@@ -82,9 +89,9 @@ def _breakdown(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     roles.sort(key=lambda n: -sum(row.get(n, 0) for row in chosen))
     left = [0.0] * len(chosen)
     names = [f"{_label(row)} context {row['context']}" for row in chosen]
-    for role in roles:
+    for i, role in enumerate(roles):
         widths = [float(row.get(role, 0)) for row in chosen]
-        axes.barh(names, widths, left=left, label=role.removesuffix("_ms"))
+        axes.barh(names, widths, left=left, label=role.removesuffix("_ms"), color=_colour(i))
         left = [a + b for a, b in zip(left, widths)]
     axes.set_xlabel(f"ms at {most} tokens")
 
@@ -92,10 +99,12 @@ def _breakdown(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 def _pareto(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     points = [{**row, "us_per_token": 1e6 / row["tokens_per_s"]} for row in rows]
     x, y = "memory_gib", "us_per_token"
-    axes.scatter([p[x] for p in points], [p[y] for p in points], s=8, alpha=0.5)
+    alike: dict[str, list[Any]] = defaultdict(list)
+    for p in points:
+        alike[_label(p)].append(p)
+    for i, (label, group) in enumerate(alike.items()):
+        axes.scatter([p[x] for p in group], [p[y] for p in group], s=12, color=_colour(i), label=label)
     front = pareto(points, x, y)
-    axes.step([p[x] for p in front], [p[y] for p in front], where="post", label="not beaten")
-    for p in front:
-        axes.annotate(f"{p['contract']} tp{p['tp']} dp{p['dp']}", (p[x], p[y]), fontsize=6)
+    axes.step([p[x] for p in front], [p[y] for p in front], where="post", color="0.3", label="not beaten")
     axes.set_xlabel("GiB a rank")
     axes.set_ylabel("us a token")

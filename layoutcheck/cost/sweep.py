@@ -21,7 +21,8 @@ from layoutcheck.models.step import Step, step_for
 
 COMPILE_FROM = 400
 """Points of a combination from which on its formulas are compiled: below, evaluating each is faster."""
-MOST_POINTS = 50_000_000
+MOST_POINTS = 10_000_000
+"""A column of each role is kept of all of them: 1.5 GB."""
 
 FIXED = ("hardware", "contract", "tp", "dp", "ep", "tokens", "context")
 

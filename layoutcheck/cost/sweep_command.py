@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from layoutcheck.cost.command import write
-from layoutcheck.cost.sweep import FIXED, MOST_POINTS, Grid, Sweep, pareto, sweep
+from layoutcheck.cost.sweep import FIXED, Grid, Sweep, pareto, sweep
 from layoutcheck.errors import InputError
 from layoutcheck.models.writer import BLOCK
 
 _SHOWN = 60
+_MOST_NUMBERS = 2_000_000
 _MOST_DRAWN = 200_000
 
 
@@ -105,7 +106,7 @@ def _range(word: str, option: str) -> Sequence[int]:
     if step < (2 if factor else 1) or (low < 1 and factor) or high < low:
         raise InputError(f"{word!r} is an empty or endless range", where=option)
     if not factor:
-        if (high - low) // step >= MOST_POINTS:
+        if (high - low) // step >= _MOST_NUMBERS:
             raise InputError(f"{word!r} has too many numbers", where=option)
         return range(low, high + 1, step)
     out = []
