@@ -17,6 +17,8 @@ from layoutcheck.graph import Graph, TensorMeta
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.layouts import Layout, render
 from layoutcheck.placement.place import Placed, place
+from layoutcheck.placement.provenance import original_of, recorded
+from layoutcheck.readers import load
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -180,6 +182,9 @@ def annotate(
             others=list(others),
         )
 
+    if not isinstance(graph, Graph):
+        graph = load(graph)
+    graph = original_of(graph)
     placed = place(solved(graph), agreed, prices=prices, values=sizes, again=solved, plan=plan)
     options = {
         "groups": groups,
@@ -189,16 +194,19 @@ def annotate(
         "rules": rules,
         "contract": agreed if isinstance(contract, Contract) else contract,
     }
-    return _result(placed, agreed, solved, options)
+    return _result(placed, agreed, solved, options, graph)
 
 
-def _result(placed: Placed, contract: Contract, solved: Any, options: dict[str, Any]) -> AnnotatedGraph:
+def _result(
+    placed: Placed, contract: Contract, solved: Any, options: dict[str, Any], original: Graph
+) -> AnnotatedGraph:
     p = placed.base.analysis.program
     again = solved(placed.graph)
     names = again.mesh.names()
     q, types = again.program, again.solution.typing.types
     layouts = {q.name_of(v): render(of, names) for v, of in enumerate(types) if isinstance(of, Layout)}
     _record(placed.graph, layouts)
+    placed.graph = recorded(original, placed.graph, contract.name)
     roles = {p.nodes[k].name: role for k, role in placed.roles.calls.items()}
     insertions = tuple(
         Insertion(
