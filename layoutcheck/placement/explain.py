@@ -5,18 +5,12 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.errors import InputError
+from layoutcheck.placement.counts import MOVES
 from layoutcheck.placement.emit import Inserted
 from layoutcheck.placement.place import Placed
 from layoutcheck.placement.pricing import UNIT
 from layoutcheck.placement.problem import FULL, LOCAL, NAMES, PARTIAL, Infeasible, Problem
 from layoutcheck.placement.solve import solve
-
-_MOVES = {
-    "slice": (FULL, LOCAL),
-    "all_gather": (LOCAL, FULL),
-    "reduce_scatter": (PARTIAL, LOCAL),
-    "all_reduce": (PARTIAL, FULL),
-}
 
 
 def explain(placed: Placed, node: str) -> str:
@@ -71,7 +65,7 @@ def _paid(placed: Placed, i: Inserted) -> int:
 def _without(placed: Placed, i: Inserted) -> str:
     """The cheapest placement without this conversion."""
     problem = placed.problem.problem
-    move = _MOVES[i.kind]
+    move = MOVES[i.kind]
     ops = []
     for op in problem.ops:
         slots = [slot for slot, v in enumerate(op.reads) if v == i.value]

@@ -15,6 +15,7 @@ from layoutcheck.infer.analysis import Analysis
 from layoutcheck.mesh import Group
 from layoutcheck.placement.base import Base, strip
 from layoutcheck.placement.convert import Converter
+from layoutcheck.placement.counts import MAX_ROUNDS, too_many, without
 from layoutcheck.placement.demands import Demands, demands_of
 from layoutcheck.placement.dialect import dialect_of
 from layoutcheck.placement.emit import Emitter, Inserted
@@ -134,6 +135,17 @@ def place(
         placement = solve(problem.problem)
     except Infeasible as error:
         raise InputError(_stuck(analysis, problem, error, contract)) from None
+    asked = {base.root(analysis.program.inputs[k][slot]) for k, slot in demands.operands}
+    for _ in range(MAX_ROUNDS):
+        barred = too_many(problem, placement.modes, contract, roles, analysis.program, asked)
+        if not barred:
+            break
+        fewer = without(problem.problem, barred)
+        try:
+            placement = solve(fewer)
+        except Infeasible:
+            break
+        problem.problem = fewer
     found = Placed(
         base, ways, demands, weights, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, []
     )

@@ -116,15 +116,24 @@ def cut_blocks(
 
 
 def _is_cut(base: Base) -> bool:
-    """Whether some weight is cut over the group already: then the graph has its plan."""
+    """Whether some weight is cut over the group, or values are converted over it: then the graph has its plan."""
     group = set(base.tokens.group.axes)
     p = base.analysis.program
+    if any(
+        root != value and _is_collective(base, p.value_call[value]) for value, root in enumerate(base.alias)
+    ):
+        return True
     return any(
         isinstance(of := base.analysis.solution.typing.types[p.first[k]], Layout)
         and group & of.bound_map.keys()
         for k in base.kept
         if not p.inputs[k] and p.outs[k]
     )
+
+
+def _is_collective(base: Base, k: int) -> bool:
+    rule = base.instance(k).rule if base.analysis.program.op[k] >= 0 else None
+    return rule is not None and rule.code in ("all_gather", "reduce_scatter", "all_reduce")
 
 
 def _products(base: Base, roles: Roles, block: Block) -> tuple[list[int], int] | None:

@@ -55,7 +55,13 @@ def original_of(graph: Graph) -> Graph:
             plain.append(entry)
         else:
             return attrs.evolve(graph, config=config)
-    document: dict[str, Any] = {"format": FORMAT, "source": graph.source, "rank": graph.rank, "config": {}, "nodes": plain}
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "source": graph.source,
+        "rank": graph.rank,
+        "config": {},
+        "nodes": plain,
+    }
     if isinstance(record.get("inputs"), dict):
         document["inputs"] = record["inputs"]
     try:
