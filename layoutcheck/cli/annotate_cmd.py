@@ -64,6 +64,8 @@ def annotate_command(
 
     GRAPH may be of one device (then name the group, --tp 4), of a rank without conversions, or with other ones: these are
     taken out first. Prints what was inserted and why; -o writes the graph with all layouts.
+
+    Exit code: 0 if the result holds the contract, 1 with findings if not, 2 bad input or no placement.
     """
     from layoutcheck.cli.check import engine_options
     from layoutcheck.cli.expand import write_graph
@@ -75,14 +77,23 @@ def annotate_command(
         raise InputError(f"the name has to end in .json or .json.gz, not {output!r}", where="--output")
     found = annotate(graph, contract, sizes=size_values(sizes), prices=prices_of(hardware), **options)
     told = [found.explain(node) for node in nodes]
+    report = found.check()
     if output is not None:
         write_graph(found.graph, output)
     if form == "json":
-        click.echo(json.dumps(document(graph, found, told), indent=1))
-        return 0
-    for line in told or summary(found):
-        click.echo(line)
-    return 0
+        codes = [{"code": f.code, "node": f.node, "message": f.message} for f in report.findings]
+        click.echo(json.dumps({**document(graph, found, told), "findings": codes}, indent=1))
+    else:
+        for line in told or summary(found):
+            click.echo(line)
+        if not told:
+            click.echo(
+                "  checked against the contract: "
+                + (f"{len(report.findings)} findings" if report.findings else "no findings")
+            )
+        for finding in report.findings:
+            click.echo(f"{finding.code} {finding.node}: {finding.message}", err=True)
+    return 1 if report.errors else 0
 
 
 def document(graph: str, found: Any, told: list[str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ MOVES = {
     "reduce_scatter": (PARTIAL, LOCAL),
     "all_reduce": (PARTIAL, FULL),
 }
-MAX_ROUNDS = 8
+MAX_ROUNDS = 4
 
 
 def conversions(problem: ProgramProblem, modes: tuple[int, ...]) -> dict[int, list[str]]:
@@ -51,7 +51,8 @@ def too_many(
     program: Program,
     asked: set[int],
 ) -> list[tuple[int, str]]:
-    """Conversions `(value, kind)` that stand in a layer beyond its count and that no boundary asks for.
+    """Conversions `(value, kind)` to bar: of all values of a layer that has more of a kind than it counts, but those that a
+    boundary asks for.
 
     Args:
         asked: values that a boundary's demand is on.
@@ -75,8 +76,13 @@ def too_many(
             for kind, _, high in b.count:
                 mine = [v for v, found in inside if found == kind]
                 if len(mine) > high:
-                    out.extend((v, kind) for v in mine if v not in asked)
+                    # all values of the layer: else the conversion moves to the next view of what it converted
+                    out.extend((v, kind) for v in _made_in(program, layer.begin, layer.end) if v not in asked)
     return list(dict.fromkeys(out))
+
+
+def _made_in(program: Program, begin: int, end: int) -> range:
+    return range(program.first[begin], program.first[end] + program.outs[end])
 
 
 def without(problem: Problem, barred: list[tuple[int, str]]) -> Problem:

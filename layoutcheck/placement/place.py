@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -27,7 +28,7 @@ from layoutcheck.placement.problem import FULL, LOCAL, NAMES, Infeasible, Placem
 from layoutcheck.placement.program_problem import ProgramProblem, build_problem
 from layoutcheck.placement.solve import solve
 from layoutcheck.placement.tokens import Tokens, stream_domain
-from layoutcheck.program import CALL
+from layoutcheck.program import CALL, OUTPUT
 from layoutcheck.regions.fusion_rules import FusionBook
 from layoutcheck.regions.names import Names
 from layoutcheck.roles import Roles, find_roles
@@ -51,6 +52,7 @@ class Placed:
     roles: Roles
     graph: Graph
     inserted: list[Inserted]
+    aliases: dict[int, list[tuple[int, int]]] = attrs.field(factory=dict)
 
     def reason(self, i: Inserted) -> str:
         """Why a conversion is needed: the contract's boundary, or what its readers' rules ask for."""
@@ -70,6 +72,9 @@ class Placed:
         if titles:
             return f"the contract wants {NAMES[target]} at {', '.join(titles)}"
         names = ", ".join(dict.fromkeys(p.nodes[k].name for k in i.readers))
+        behind = self._wanted_behind(i.readers, target)
+        if behind is not None:
+            return f"{names} lead{'s' if len(i.readers) == 1 else ''} to {behind}, which the contract wants {NAMES[target]}"
         only = all(
             all(any(s == target for s in w.needs) for w in self.ways.done.get(k, ()))
             for k in i.readers
@@ -77,7 +82,40 @@ class Placed:
         )
         if only:
             return f"{names} can be run on {NAMES[target]} tokens only"
-        return f"{names} on {NAMES[target]} tokens {'is' if len(i.readers) == 1 else 'are'} the cheapest that what follows allows"
+        verb = "is" if len(i.readers) == 1 else "are"
+        return f"{names} on {NAMES[target]} tokens {verb} the cheapest that what follows allows"
+
+    def _wanted_behind(self, readers: Sequence[int], target: int) -> str | None:
+        """The first boundary behind these calls that the contract wants in this state."""
+        p = self.base.analysis.program
+        uses = self.base.analysis.uses
+        todo, seen = deque(readers), set(readers)
+        while todo and len(seen) < 60:
+            k = todo.popleft()
+            way = self.chosen.get(k)
+            if way is None or p.kind[k] == OUTPUT:
+                continue
+            for place, state in enumerate(way.gives):
+                demand = self.demands.results.get((k, place))
+                if state != target:
+                    continue
+                if demand is not None and demand.states == {target}:
+                    return demand.why[0].title
+                value = p.first[k] + place
+                for reader, slot in self._readers(uses, value):
+                    found = self.demands.operands.get((reader, slot))
+                    if found is not None and found.states == {target}:
+                        return found.why[0].title
+                    if reader not in seen:
+                        seen.add(reader)
+                        todo.append(reader)
+        return None
+
+    def _readers(self, uses: dict[int, list[tuple[int, int]]], value: int) -> list[tuple[int, int]]:
+        """Calls that read a value, also behind conversions that the graph had."""
+        out = list(uses.get(value, ()))
+        out += [u for v, root in self.aliases.get(value, ()) for u in uses.get(v, ()) if root == value]
+        return out
 
     def notes(self) -> tuple[str, ...]:
         """What was decided without being asked for."""
@@ -212,6 +250,9 @@ def _stuck(analysis: Analysis, problem: ProgramProblem, error: Infeasible, contr
 
 
 def _written(placed: Placed) -> Placed:
+    for value, root in enumerate(placed.base.alias):
+        if root != value:
+            placed.aliases.setdefault(root, []).append((value, root))
     problem, analysis = placed.problem, placed.base.analysis
     for op, calls, ways, mode in zip(
         problem.problem.ops, problem.calls, problem.ways, placed.placement.modes
