@@ -91,15 +91,19 @@ def cut_blocks(
             continue
         sharder = Sharder(base, min(block.calls), block.join.call)
         weights = [_weight(base, roles, sharder, k) for k in columns]
-        if not columns or any(w is None or w[0] in kept_whole for w in weights):
-            plan.left.append((number, "a weight is not an input of its own, or wanted whole"))
+        uneven = f"its weights or heads do not divide among {base.tokens.group.name}"
+        if not columns or any(w is None for w in weights):
+            plan.left.append((number, uneven))
+            continue
+        if any(w is not None and w[0] in kept_whole for w in weights):
+            plan.left.append((number, "the plan wants them so"))
             continue
         for found in weights:
             assert found is not None
             sharder.cuts[found[0]] = Cut(found[0], found[1])
         overlay = sharder.settle()
         if overlay is None or not _sums(base, overlay, last) or kept_whole & sharder.cuts.keys():
-            plan.left.append((number, f"its sizes do not divide among {base.tokens.group.name}"))
+            plan.left.append((number, uneven))
             continue
         for value, of in overlay.items():
             base.full[value] = of
