@@ -121,11 +121,18 @@ class AnnotatedGraph:
 
         return explain(self._placed, node)
 
-    def to_fx(self) -> GraphModule:
-        """A GraphModule that torch runs, with functional collectives; parameters are inputs, as in the graph. Needs torch."""
+    def to_fx(self, groups: dict[str, str] | None = None) -> GraphModule:
+        """A GraphModule that torch runs, with functional collectives; parameters are inputs, as in the graph. Needs torch.
+
+        Args:
+            groups: names under which torch.distributed knows the graph's groups, `{"tp": dist.group.WORLD.group_name}`.
+
+        Raises:
+            InputError: torch is not installed, an op is not registered, or a size counts what no input has.
+        """
         from layoutcheck.placement.to_fx import to_fx
 
-        return to_fx(self.graph)
+        return to_fx(self.graph, groups)
 
 
 def annotate(

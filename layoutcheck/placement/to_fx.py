@@ -7,6 +7,7 @@ from typing import Any
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import DictArg, DtypeArg, Graph, Node, Other, Ref, SymMeta, TensorMeta
+from layoutcheck.inline import inline_subgraphs
 from layoutcheck.sizes.core import Atom, terms_of
 from layoutcheck.symbols import Expr, Size, symbol_name
 
@@ -29,7 +30,7 @@ def to_fx(graph: Graph, groups: dict[str, str] | None = None) -> Any:
         import torch.fx
     except ImportError:
         raise InputError("to_fx needs torch: pip install 'layoutcheck[torch]'") from None
-    return _Writer(graph, groups or {}, torch).module()
+    return _Writer(inline_subgraphs(graph)[0], groups or {}, torch).module()
 
 
 class _Writer:
@@ -86,9 +87,11 @@ class _Writer:
             for part in parts:
                 found = getattr(found, part)
         except AttributeError:
+            found = None
+        if not callable(found):  # a namespace is made for any name
             raise InputError(
                 f"torch has no op {node.target}; import the library that registers it", node.name
-            ) from None
+            )
         return found
 
     # ---- arguments

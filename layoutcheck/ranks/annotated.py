@@ -125,7 +125,7 @@ def exported_inputs(program: Any, graph: Graph, given: Sequence[Any]) -> dict[st
     held = {**program.constants, **program.state_dict}
     users = iter(given)
     out: dict[str, Any] = {}
-    for node in graph.nodes:
+    for node in inline_subgraphs(graph)[0].nodes:
         if node.op not in ("placeholder", "get_attr"):
             continue
         spec = graph.inputs.get(node.name)
