@@ -20,6 +20,7 @@ from layoutcheck.symbols import Size, divide_exact
 
 Source = tuple[int, int, Size]
 MAX_STEPS = 2000
+_WRITING = frozenset(("index_put", "scatter", "index_add", "copy", "slice_scatter", "select_scatter"))
 _SLICES = frozenset(("slice", "narrow"))
 _STOPS = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "dispatch", "moe")
@@ -99,7 +100,10 @@ class Tracer:
             return False
         written = self._written(value, axis, inner)
         if written:
-            return all(self._cut(v, a, i, mesh_axes, seen, found) for v, a, i in written)
+            # a write whose axis is the buffer's own says nothing
+            before = len(found)
+            done = all(self._cut(v, a, i, mesh_axes, seen, found) for v, a, i in written)
+            return done and len(found) > before
         if not factors and self._is_elementwise(k):
             return self._cut_unit(k, of, axis, mesh_axes, seen, found)
         sources = self.back(k, value - p.first[k], axis, inner)
@@ -118,20 +122,17 @@ class Tracer:
 
     def _written(self, value: int, axis: int, inner: Size) -> list[tuple[int, int, Size]]:
         """What in-place ops wrote into a fresh buffer, or into slices of it: values, with the axis of each that this axis is."""
-        p = self.runner.program
-        if self._writes is None:
-            self._writes = _writes_of(p)
         of = self.typing.types[value]
         out = []
-        for k in self._writes.get(value, ()):
-            mine = self.typing.types[p.first[k]]
+        for v in self._writes_into(value):
+            mine = self.typing.types[v]
             if not isinstance(mine, Layout) or mine.rank != of.rank:
                 return []
             if is_wild(mine.axes[axis]):
                 # what was expanded to this extent has all of whatever share the others have
                 continue
             same = mine.shape[axis] == of.shape[axis]
-            out.append((p.first[k], axis, inner if same else mine.shape[axis]))
+            out.append((v, axis, inner if same else mine.shape[axis]))
         return out
 
     def _is_elementwise(self, k: int) -> bool:
@@ -224,10 +225,39 @@ class Tracer:
                 found.extend(cuts)
             if found:
                 return found
-        if any(len(group) > 1 for group in groups):
-            # A product summed here is not looked for behind its factors.
+        if any(len(group) > 1 for group in groups) and any(self._is_input(v) for v in p.inputs[k]):
+            # A product with a weight that is summed here is not looked for behind its factors.
             return None
+        if _name_of(p, k) == "create":
+            return self._any_pending(self._writes_into(value), mesh_axes, seen)
         return self._through(k, call, mesh_axes, seen)
+
+    def _writes_into(self, value: int) -> list[int]:
+        """Results of the in-place ops that write into a fresh buffer."""
+        p = self.runner.program
+        if self._writes is None:
+            self._writes = _writes_of(p)
+        return [p.first[k] for k in self._writes.get(value, ())]
+
+    def _is_input(self, value: int) -> bool:
+        """Whether a value is an input of the program, or a view of one."""
+        p = self.runner.program
+        k = p.value_call[value]
+        while p.kind[k] == CALL:
+            transform = transform_of(p.instances[p.op[k]])
+            if transform is None or not transform.is_view or len(p.inputs[k]) != 1:
+                return False
+            k = p.value_call[p.inputs[k][0]]
+        return p.kind[k] == PLACEHOLDER
+
+    def _any_pending(self, values: list[int], mesh_axes: tuple[int, ...], seen: set[int]) -> list[Cut] | None:
+        """One pending summand is enough to say what was meant; one that is not is then a finding of its own."""
+        out: list[Cut] | None = None
+        for value in values:
+            cuts = self._pending(value, mesh_axes, seen)
+            if cuts is not None:
+                out = [*(out or []), *cuts]
+        return out
 
     def _through(self, k: int, call: Call, mesh_axes: tuple[int, ...], seen: set[int]) -> list[Cut] | None:
         p = self.runner.program
@@ -236,20 +266,19 @@ class Tracer:
         additive = set(rule.additive)
         if rule.code in ("cat", "stack"):
             additive = {name for name, _, _ in tensors}
-        if rule.code in ("where", "masked_fill", "index_put", "pad"):
+        if rule.code in ("where", "masked_fill", "pad"):
             data = [(n, s, of) for n, s, of in tensors if of.dtype != "bool" and not is_zero(of) and of.axes]
             if len(data) == 1 or rule.code != "where":
                 return self._pending(p.inputs[k][data[0][1]], mesh_axes, seen) if data else None
             return None
         summands = [(s, of) for n, s, of in tensors if n in additive and not is_zero(of)]
         if summands:
-            # One pending summand is enough to say what was meant; one that is not is then a finding of its own.
-            out: list[Cut] | None = None
-            for s, _ in summands:
-                cuts = self._pending(p.inputs[k][s], mesh_axes, seen)
-                if cuts is not None:
-                    out = [*(out or []), *cuts]
-            return out
+            return self._any_pending([p.inputs[k][s] for s, _ in summands], mesh_axes, seen)
+        if rule.code in _WRITING:
+            parts = [
+                s for n, s, of in tensors if n in ("self", "values", "src", "source") and not is_zero(of)
+            ]
+            return self._any_pending([p.inputs[k][s] for s in parts], mesh_axes, seen)
         for name, s, _ in tensors:
             if name in rule.linear:
                 cuts = self._pending(p.inputs[k][s], mesh_axes, seen)

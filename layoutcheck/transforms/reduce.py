@@ -160,6 +160,14 @@ def _order_domain(of: Layout, dim: int, label: str) -> Axis:
     return (permuted(axis, extent_of(axis), label).whole,)
 
 
+def _inverse(of: Layout, dim: int) -> Layout | None:
+    """The inverse of a permutation, which sorting it gives: for each row the place that it went to."""
+    axis = of.axes[dim]
+    if len(axis) != 1 or axis[0].domain.kind != "permuted" or of.value != ("into", axis[0].domain.args):
+        return None
+    return replace(of, axes=(*of.axes[:dim], axis[0].domain.args, *of.axes[dim + 1 :]), value=("into", axis))
+
+
 def _back_sort(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
     slot, of = _self(call)
     return None if axis == dim_of(call, "dim", of.rank, -1) else [(slot, axis, inner)]
@@ -175,6 +183,14 @@ def sort(call: Call) -> Result:
         return call.result(of, replace(of, dtype="int64"))
     if any(b.domain.is_feature for _, b in bound_on_axis(of, dim)):
         need_whole(call, slot, of, dim, "sorts")
+    inverse = _inverse(of, dim)
+    if inverse is not None:
+        index = replace(inverse, dtype="int64")
+        return (
+            call.result(index)
+            if call.get("only") == "indices"
+            else call.result(replace(index, value=None), index)
+        )
     # A share of rows sorted by what they hold is a permutation of that share: the domain says so.
     axis = _order_domain(of, dim, "sorted")
     axes = (*of.axes[:dim], axis, *of.axes[dim + 1 :])

@@ -40,7 +40,22 @@ def is_blank(of: Layout) -> bool:
     return is_zero(of) or of.value == ("fill", None)
 
 
-@register("scatter", back=_back_same)
+def _back_into(source: str) -> Any:
+    """Where an axis comes from that is not the one written along: what is written, and self unless it is a blank buffer."""
+
+    def back(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+        slot, of = _self(call)
+        given = call.tensor(source)
+        dim = dim_of(call, "dim", of.rank, 0)
+        sources: Sources = [] if is_blank(of) else [(slot, axis, inner)]
+        if given is not None and given.rank == of.rank and axis != dim and not is_wild(given.axes[axis]):
+            sources.append((call.slot(source), axis, inner))
+        return sources or None
+
+    return back
+
+
+@register("scatter", back=_back_into("src"))
 def scatter(call: Call) -> Result:
     """Values written at positions along an axis; the result has self's axes, rows must agree."""
     slot, of = _self(call)
@@ -95,7 +110,7 @@ def _back_put(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sou
     values = call.tensor("values")
     indices = listed(call, "indices")
     given = [k for k, (_, t) in enumerate(indices) if t is not None]
-    sources: Sources = [] if is_wild(of.axes[axis]) else [(slot, axis, inner)]
+    sources: Sources = [] if is_wild(of.axes[axis]) or is_blank(of) else [(slot, axis, inner)]
     if values is not None and axis not in given:
         # the axes behind the last position are the last ones of what is written
         at = axis - (of.rank - values.rank) if given and axis > given[-1] else axis
@@ -206,7 +221,7 @@ def _written(
     return layout(of.dtype, tuple(axes), bound, partial, value)
 
 
-@register("index_add", back=_back_same)
+@register("index_add", back=_back_into("source"))
 def index_add(call: Call) -> Result:
     """Rows added to (copied into) self at positions along an axis."""
     slot, of = _self(call)
