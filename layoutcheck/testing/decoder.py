@@ -65,6 +65,7 @@ class Decoder:
             state = self._stack(b, layers, state, shared)
         if self.mtp:
             state = self._mtp(b, state, x, shared)
+        b.module = None
         total = self._total(b, state)
         return b.graph(b.norm(total))
 
@@ -100,6 +101,9 @@ class Decoder:
         self, b: Builder, layers: Layers, state: tuple[Value, ...], shared: Shared | None, topk: Value | None
     ) -> tuple[tuple[Value, ...], Value | None]:
         pair = self.carried == "pair"
+        module = f"model.layers.{b.layer}"
+        b.layer += 1
+        b.module = f"{module}.self_attn"
         normed, residual = self._normed(b, state[0] if pair else None, state[1] if pair else state[0])
         stream = b.add(state[1], b.silu(b.linear(normed, self.width))) if self.carried == "state" else None
         if layers.kind in ("dsa", "reuse"):
@@ -107,6 +111,7 @@ class Decoder:
             update, topk = latent(b, self.style, normed, layers.heads, shared, topk)
         else:
             update = attention(b, self.style, normed, layers.heads, 8)
+        b.module = f"{module}.mlp"
         normed, residual = self._normed(b, update, residual)
         if layers.kind == "moe":
             update = experts(b, self.style, normed, layers.inner)
