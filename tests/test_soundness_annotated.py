@@ -72,6 +72,13 @@ def test_all_logits_of_annotated_models(
     check(compared(family, *lengths, contract, ranks))
 
 
+@pytest.mark.parametrize("family", ["Llama", "Qwen3Moe"])
+def test_attention_with_one_key_head_a_rank_is_cut(family: str) -> None:
+    found = compared(family, None, 7, "sequence-parallel", 2)
+    check(found)
+    assert [n for n in found.run.annotated[0].notes if "attention" in n] == []
+
+
 def test_a_wrong_share_shows() -> None:
     """The comparison can fail: ranks with each other's parts of a weight give other logits."""
     found = compared("Llama", 8, 8, "tensor-parallel", 2)

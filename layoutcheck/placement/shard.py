@@ -110,12 +110,19 @@ class Sharder:
             return [made] if made is not None else Failure(k, None, ins)
         ctx = self.base.analysis.solver.ctx
         first: Result | None = None
+        found: Result | None = None
         for instance in self._candidates(k, ins):
             result = apply(ctx, instance, ins)
-            if agrees(self.base, k, result, self.broad):
-                return list(result.outs[: len(outs)]) + [None] * (len(outs) - len(result.outs))
-            first = first or result
-        return Failure(k, first, ins)
+            if not agrees(self.base, k, result, self.broad):
+                first = first or result
+                continue
+            found = found or result
+            if _in_place(result.outs, outs):
+                found = result
+                break
+        if found is None:
+            return Failure(k, first, ins)
+        return list(found.outs[: len(outs)]) + [None] * (len(outs) - len(found.outs))
 
     def _candidates(self, k: int, ins: tuple[Any, ...]) -> Iterator[OpInstance]:
         """The op as it is (its token sizes written for all tokens), then with one of its sizes divided."""
@@ -130,6 +137,10 @@ class Sharder:
         sizes = list(given) if isinstance(given, (list, tuple)) else [given]
         if len(sizes) == form.rank:
             sizes = [s if s == -1 else n for s, n in zip(sizes, form.shape)]
+        kept = self._not_spread(k, ins, sizes)
+        if kept is not None:
+            yield attrs.evolve(instance, params={**instance.params, name: tuple(kept)})
+            return
         options = [sizes] if k not in self.requests else []
         for i, n in enumerate(sizes):
             less = divide_exact(n, self._ways) if n != -1 and isinstance(n, int) else None
@@ -138,6 +149,21 @@ class Sharder:
         for option in options:
             value: Any = tuple(option) if isinstance(given, (list, tuple)) else option[0]
             yield attrs.evolve(instance, params={**instance.params, name: value})
+
+    def _not_spread(self, k: int, ins: tuple[Any, ...], sizes: list[Any]) -> list[Any] | None:
+        """The sizes of an expand of something cut: an axis that it does not broadcast on the whole is as long as the share, though
+        a share of one element could be broadcast. None where there is no such axis.
+        """
+        if not self._spreads(k) or not isinstance(ins[0], Layout):
+            return None
+        of = self.base.full[self.base.root(self.base.analysis.program.inputs[k][0])]
+        if not isinstance(of, Layout) or of is ins[0]:
+            return None
+        out = list(sizes)
+        for i in range(1, of.rank + 1):
+            if of.shape[-i] == sizes[-i] and ins[0].shape[-i] != of.shape[-i]:
+                out[-i] = ins[0].shape[-i]
+        return out if out != sizes else None
 
     def _spreads(self, k: int) -> bool:
         """Whether a call broadcasts."""
@@ -275,3 +301,10 @@ class Sharder:
             transform = transform_of(self.base.instance(call))
             if transform is not None and (transform.is_view or rule.code in ("copy", "cat")):
                 todo.extend(self.base.root(v) for v in p.inputs[call])
+
+
+def _in_place(outs: Sequence[Any], forms: Sequence[Any]) -> bool:
+    """Whether a result has the axes of the whole, all but one: sizes may divide in several ways, and only one keeps the others."""
+    if not outs or not isinstance(outs[0], Layout) or not isinstance(forms[0], Layout):
+        return True
+    return sum(a != b for a, b in zip(outs[0].axes, forms[0].axes)) <= 1
