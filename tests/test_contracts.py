@@ -315,8 +315,7 @@ def test_each_departure_is_found_at_its_place(wrong: str, dialect: str) -> None:
     assert any(fix in f.text for f in matching[0].fixes), matching[0].fixes
     assert matching[0].operands and matching[0].path
     others = [f for f in own(found) if f is not matching[0]]
-    allowed = {"full_o_proj": 1, "full_shared": 1}.get(wrong, 0)
-    assert len(others) <= allowed, [(f.code, f.message) for f in others]
+    assert not others, [(f.code, f.message) for f in others]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.key}" for fault in FAULTS])

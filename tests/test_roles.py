@@ -57,7 +57,8 @@ def test_every_role_of_a_spelled_out_decoder(gated: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("picking", "sparse"), [("used", True), ("unused", False), ("bound", False), ("none", False)]
+    ("picking", "sparse"),
+    [("used", True), ("unused", False), ("bound", False), ("fixed", False), ("none", False)],
 )
 def test_sparse_attention_needs_each_of_its_parts(picking: str, sparse: bool) -> None:
     roles = roles_of(Decoder(picking).build())
@@ -292,7 +293,7 @@ def test_a_spelled_out_indexer_whose_mask_is_not_read_is_dense() -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [*GRAPHS, *shared.LARGE])
 def test_names_and_recorded_shapes_play_no_part(name: str) -> None:
     graph = shared.load(name)
     before = roles_of(graph)

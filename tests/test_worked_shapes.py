@@ -108,11 +108,6 @@ CLASSIC: dict[str, tuple[list[tuple[str, str, str]], tuple[str, str]]] = {
                 "mm_6",
                 "layer 1: moe.shared input is reached by all_gather all_gather_3, and dsa-cp-prefill allows slice",
             ),
-            (
-                "LC503",
-                "add_1",
-                "layer 1: moe.shared output is reached by slice slice_2, and dsa-cp-prefill allows no conversion",
-            ),
         ],
         ("leave out all_gather all_gather_3, and leave out slice slice_2", "-47185920"),
     ),

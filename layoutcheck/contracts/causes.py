@@ -121,13 +121,19 @@ def _find_causes(
             fault.cause = first
         elif fault.code == "LC503":
             # One conversion that should not be there is one fault, whoever reads what it gives.
-            wrong = next(way.call for way in fault.ways if way.kind not in (fault.boundary.via or ()))
-            if by_way.setdefault(wrong, fault) is not fault:
-                fault.cause = by_way[wrong]
-            else:
-                fault.issue = errors.get(wrong)
+            wrong = next(way for way in fault.ways if way.kind not in (fault.boundary.via or ()))
+            if by_way.setdefault(wrong.call, fault) is not fault:
+                fault.cause = by_way[wrong.call]
+            elif wrong.call in errors:
+                fault.issue = errors[wrong.call]
+            elif wrong.kind == "slice":
+                # What cuts a value that is too full is there because of it.
+                before = analysis.program.inputs[wrong.call][0]
+                fault.cause, _ = _behind(analysis, roles, fault, at_value, errors, right, before)
         else:
-            fault.cause, fault.issue = _behind(analysis, roles, fault, at_value, errors, right)
+            fault.cause, fault.issue = _behind(
+                analysis, roles, fault, at_value, errors, right, fault.site.value
+            )
     for fault in faults:
         # Counts of a whole layer say little beside what is wrong at a place in it.
         if fault.boundary.role == "layer" and fault.site.layer in by_layer:
@@ -141,11 +147,14 @@ def _behind(
     at_value: dict[int, Fault],
     errors: Mapping[int, str],
     right: frozenset[int],
+    start: int,
 ) -> tuple[Fault | None, str | None]:
-    """The nearest fault or typing error that a fault follows from."""
+    """The nearest fault or typing error that a fault follows from, behind the value `start`."""
     flow = roles.flow
     p = analysis.program
-    start = fault.site.value
+    own = at_value.get(start)
+    if start != fault.site.value and own is not None and own.root is not fault:
+        return own, None
     seen = {start}
     todo = [start]
     while todo and len(seen) < _STEPS:

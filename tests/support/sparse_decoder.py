@@ -27,7 +27,7 @@ class SparseDecoder:
 
     Args:
         picking: `used`; `first` (by the first layer, for all); `unused` (picked and not read); `bound` (a mask from
-            scores, without top-k); `none`.
+            scores, without top-k); `fixed` (scores of a table of weights, not of keys); `none`.
         gated: experts, else a dense MLP (sharded over the ranks).
         shared_expert: beside the routed ones.
         p: ranks; 1 has no collectives.
@@ -112,7 +112,7 @@ class SparseDecoder:
         if self.picking == "none" or self.picked is not None:
             return self.picked
         queries = b.linear(x, b.weight((4, WIDTH)))
-        keys = b.linear(y, b.weight((4, WIDTH)))
+        keys = b.weight((y.shape[0], 4)) if self.picking == "fixed" else b.linear(y, b.weight((4, WIDTH)))
         if self.style == "dsa-cp-query-local":
             keys = self.gather(keys)
         t, n = x.shape[0], keys.shape[0]
