@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.repeats import find_repeats
 from layoutcheck.memory.activations import Body, bodies_of
 from layoutcheck.roles.detect import find_roles
 
@@ -20,8 +19,6 @@ class Places:
         self.roles = find_roles(analysis)
         self.bodies = bodies_of(analysis.program)
         self._counts: dict[int, int] = {}
-        repeats = find_repeats(analysis.program).values()
-        self._carried = {region.begins[0]: region.carried for region in repeats if region.begins}
         self._labels: dict[int, str] = {}
         start = 0
         for layer in self.roles.layers:
@@ -36,19 +33,17 @@ class Places:
 
     def regions(self, k: int) -> tuple[tuple[int, int], ...]:
         """The regions around a call, the outer ones first, with how often each runs altogether."""
-        around = sorted((b for b in self.bodies if b.begin < k < b.end), key=lambda b: b.begin)
+        around = sorted((b for b in self.bodies if b.holds(k)), key=lambda b: b.begin)
         return tuple((b.begin, self._runs(b)) for b in around)
 
     def _innermost(self, k: int) -> Body | None:
-        around = [b for b in self.bodies if b.begin < k < b.end]
+        around = [b for b in self.bodies if b.holds(k)]
         return max(around, key=lambda b: b.begin) if around else None
 
     def _runs(self, body: Body) -> int:
         found = self._counts.get(body.begin)
         if found is None:
-            # a repeat has a copy for each value that is carried
-            carried = self._carried[body.begin]
-            found = self.count(body.begin) + sum(self.count(copy) for copy in body.copies) // carried
+            found = self.count(body.begin) + sum(self.count(copy) for copy in body.copies)
             self._counts[body.begin] = found
         return found
 

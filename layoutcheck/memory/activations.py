@@ -32,11 +32,38 @@ _COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A region: the calls that begin and end it, and those that repeat it."""
+    """A region: its markers by call, one a carried value: those that begin it, those that end it, and those of each repeat.
 
-    begin: int
-    end: int
-    copies: tuple[int, ...]
+    A repeat runs where its first copy marker stands; the others of its round only hand on what it made.
+    """
+
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    rounds: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def begin(self) -> int:
+        """The first call of the region, a marker."""
+        return self.begins[0]
+
+    @property
+    def end(self) -> int:
+        """The last call of the written body, a marker."""
+        return self.ends[-1]
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """The calls at which the body runs again, one a repeat."""
+        return tuple(round_[0] for round_ in self.rounds)
+
+    def holds(self, call: int) -> bool:
+        """Say whether a call is part of the body, and none of the markers around it."""
+        return self.begin < call < self.end and call not in self.begins and call not in self.ends
+
+    @property
+    def runs(self) -> int:
+        """How often the body runs, the written run included."""
+        return 1 + len(self.rounds)
 
 
 @dataclass(frozen=True)
@@ -104,13 +131,17 @@ class Activations:
 
 
 def _body_of_copy(bodies: Sequence[Body], copy: int) -> Body:
-    return next((b for b in bodies if copy in b.copies), bodies[0] if bodies else Body(-1, -1, ()))
+    return next((b for b in bodies if copy in b.copies), bodies[0] if bodies else Body((-1,), (-1,)))
 
 
 def bodies_of(program: Program) -> list[Body]:
     """Return the regions of a program, with the calls that repeat each."""
-    regions = [r for r in find_repeats(program).values() if r.begins and r.ends]
-    found = [Body(r.begins[0], r.ends[0], tuple(r.copies)) for r in regions if r.ends[0] > r.begins[0]]
+    found = []
+    for r in find_repeats(program).values():
+        if r.begins and r.ends and r.ends[0] > r.begins[0]:
+            n = r.carried
+            rounds = tuple(tuple(r.copies[i : i + n]) for i in range(0, len(r.copies), n))
+            found.append(Body(tuple(r.begins), tuple(r.ends), rounds))
     return sorted(found, key=lambda body: body.begin)
 
 
@@ -152,6 +183,8 @@ class _Builder:
             for k, kind in enumerate(p.kind)
             if kind in (REGION_BEGIN, REGION_END, REGION_COPY) and p.inputs[k]
         }
+        # where the repeat runs that a copy marker is of
+        self.run_at = {c: round_[0] for b in self.bodies for round_ in b.rounds for c in round_}
         self.known: dict[tuple[int, bool], tuple[list[Interval], list[Region]]] = {}
 
     def build(self) -> Activations:
@@ -178,7 +211,7 @@ class _Builder:
         given: dict[int, list[Interval]] = {}
         for value in self._made_in(low, high):
             call = p.value_call[value]
-            home = next((b for b in outer if b.begin < call < b.end), None)
+            home = next((b for b in outer if b.holds(call)), None)
             last, after = self._last(value, call, low, high, outer, home)
             if value in kept:
                 last = high - 1
@@ -189,11 +222,11 @@ class _Builder:
                 size, source = 0, self.root[p.inputs[call][0]]
                 if low <= p.value_call[source] and p.kind[p.value_call[source]] != PLACEHOLDER:
                     base = self.name(source)
-            first = call + (p.kind[call] == REGION_COPY)
+            first = self.run_at.get(call, call) + (p.kind[call] == REGION_COPY)
             body = next((b for b in outer if b.copies and last == b.copies[-1]), None)
             if body is not None and value not in self.handed:
                 # needed up to somewhere inside the last repeat, which accounts for it from here on
-                inside = [k for k in self.uses[value] if body.begin < k < body.end]
+                inside = [k for k in self.uses[value] if body.holds(k)]
                 if inside:
                     name = f"{self.name(value)} (to its last use)"
                     self.by_name.setdefault(name, value)
@@ -234,10 +267,11 @@ class _Builder:
             elif kind == OUTPUT:
                 last = max(last, high - 1)
             elif kind == REGION_COPY:
-                last = max(last, use - 1)  # the copy's own body accounts for what it is given
+                # the repeat's own body accounts for what it is given
+                last = max(last, self.run_at.get(use, use) - 1)
             else:
                 for body in outer:
-                    if body.begin < use < body.end and call < body.begin and body.copies:
+                    if body.holds(use) and call < body.begin and body.copies:
                         use = max(use, body.copies[-1])
                 last = max(last, use)
         return last, after
@@ -249,28 +283,38 @@ class _Builder:
         steps = body.end - body.begin - 1
         if steps <= 0:
             return
-        begun = p.first[body.begin]
-        read = max([k for k in self.uses.get(begun, ()) if body.begin < k < body.end], default=body.begin + 1)
-        for copy in body.copies:
-            if not low <= copy < high:
+        ending_values = {self.root[p.inputs[end][0]] for end in body.ends}
+        for round_ in body.rounds:
+            at = round_[0]
+            if not low <= at < high:
                 continue
-            intervals, regions = self._body(body, copy == body.copies[-1])
-            given = self.root[p.inputs[copy][0]]
-            carried: list[Interval] = list(ending) if copy == body.copies[-1] else []
-            source = p.value_call[given]
-            if p.kind[source] == REGION_END:
-                given = self.root[p.inputs[source][0]]
-            if p.kind[p.value_call[given]] != PLACEHOLDER and lasts.get(given, copy - 1) < copy:
-                size = self.extents.bytes_of(self.types[given])
-                carried.append(Interval(f"{p.name_of(begun)} (given)", size, 0, read - body.begin - 1))
-            yield Region(copy - low, 1, steps, intervals, regions, carried)
+            intervals, regions = self._body(body, round_ is body.rounds[-1])
+            carried: list[Interval] = list(ending) if round_ is body.rounds[-1] else []
+            taken: dict[int, Interval] = {}
+            for begin, copy in zip(body.begins, round_):
+                given = self.root[p.inputs[copy][0]]
+                source = p.value_call[given]
+                if p.kind[source] == REGION_END:
+                    given = self.root[p.inputs[source][0]]
+                if p.kind[p.value_call[given]] == PLACEHOLDER or lasts.get(given, at - 1) >= at:
+                    continue
+                begun = p.first[begin]
+                inside = [k for k in self.uses.get(begun, ()) if body.holds(k)]
+                until = max(inside, default=body.begin + 1) - body.begin - 1
+                if self.root[begun] in ending_values:
+                    until = steps - 1  # the next repeat is handed it as it is
+                before = taken.get(given)
+                if before is None or before.last < until:  # one value may be handed on twice
+                    size = self.extents.bytes_of(self.types[given])
+                    taken[given] = Interval(f"{p.name_of(begun)} (given)", size, 0, until)
+            yield Region(at - low, 1, steps, intervals, regions, [*carried, *taken.values()])
 
     def _body(self, body: Body, is_last: bool) -> tuple[list[Interval], list[Region]]:
         """A body's own values in one repeat; those that are read after the region stay alive in the last one."""
         found = self.known.get((body.begin, is_last))
         if found is None:
             p = self.program
-            kept = {self.root[p.inputs[body.end][0]]}
+            kept = {self.root[p.inputs[end][0]] for end in body.ends}
             if is_last:
                 for value in self._made_in(body.begin + 1, body.end):
                     if any(use > body.end for use in self.uses.get(value, ())):

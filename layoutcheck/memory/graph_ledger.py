@@ -13,7 +13,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.call import slots_in
 from layoutcheck.layouts import Layout, bound_on_axis, partner_axis, symbols_of
-from layoutcheck.memory.activations import Activations, Body, activations_of
+from layoutcheck.memory.activations import Activations, activations_of
 from layoutcheck.memory.envelope import Envelope
 from layoutcheck.memory.extents import Extents
 from layoutcheck.memory.formula import product
@@ -278,13 +278,9 @@ class _Readers:
         calls = self.calls.get(value, ())
         times = 1
         for body in self.bodies:
-            if calls and all(body.begin < k < body.end for k in calls):
-                times *= _runs(body)
+            if calls and all(body.holds(k) for k in calls):
+                times *= body.runs
         return times
-
-
-def _runs(body: Body) -> int:
-    return 1 + len(body.copies)
 
 
 def _received_axes(domain: Domain) -> tuple[int, ...]:

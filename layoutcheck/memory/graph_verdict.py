@@ -152,6 +152,6 @@ def _runs_of(memory: GraphMemory, interval: Interval) -> int:
     call = memory.analysis.program.value_call[value] if value >= 0 else -1
     times = 1
     for body in memory.activations.bodies:
-        if body.begin < call < body.end:
-            times *= 1 + len(body.copies)
+        if body.holds(call):
+            times *= body.runs
     return times
