@@ -22,6 +22,7 @@ from layoutcheck.infer.call import Context
 from layoutcheck.infer.groups import find_mesh
 from layoutcheck.infer.inputs import InputPlan, _uses, plan_inputs
 from layoutcheck.infer.meeting import Entry, Rank, differences
+from layoutcheck.infer.merged import mark_merged
 from layoutcheck.infer.readings import settled
 from layoutcheck.infer.single import mark_pieces, mark_single, mark_stacked
 from layoutcheck.infer.solve import Solution, Solver
@@ -183,6 +184,7 @@ def _solver_of(
     mark_single(program, uses)
     mark_pieces(program, uses)
     mark_stacked(program, uses)
+    mark_merged(program, uses)
     plan = plan_inputs(program, mesh, tokens, layouts, uses, weights)
     return Solver(program, Context(mesh, bounds, _group_finder(mesh)), plan), uses
 

@@ -24,6 +24,8 @@ STACKED = "<put side by side along another axis>"
 INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"))
 # Of what is as wide as these, and complex64 of everything else.
 _COMPLEX = {"float16": "complex32", "float64": "complex128"}
+# Marks a greatest or least value of which the ranks' own are reduced or gathered next, so that a share of the axis will do.
+MERGED = "<the ranks' results are merged>"
 # Names the one output of a split that is read.
 ONLY = "<the piece that is read>"
 

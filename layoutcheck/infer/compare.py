@@ -16,6 +16,11 @@ def is_wild(axis: Axis) -> bool:
     return bool(axis) and all(f.domain.kind == "any" for f in axis)
 
 
+def counts_any(axis: Axis) -> bool:
+    """Whether an axis is a fill's or counts from 0: it may be made as a share as well."""
+    return bool(axis) and all(f.domain.kind in ("any", "iota") for f in axis)
+
+
 def is_one_token(axis: Axis) -> bool:
     """Whether the axis holds the one token of a batch of one token, all of it.
 
@@ -147,6 +152,9 @@ def compare_axes(
             # a digit: the input is a rank's own share, or it is wrong
             return _differ(call, left, right, contraction)
         if kind == "iota" and extent_of(y_axis) == x.extent and (y is None or y.is_whole):
+            return None
+        if kind == "iota" and extent_of(y_axis) == x.extent and is_feature(y_axis) and not call.ctx.mesh.rank:
+            # rank 0's own positions in a shard count from 0
             return None
     return _differ(call, left, right, contraction)
 

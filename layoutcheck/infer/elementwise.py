@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from layoutcheck.domains import anything
 from layoutcheck.infer.call import INTEGERS, Call, Result
 from layoutcheck.infer.compare import ONE_TOKEN, compare_axes, is_misplaced, strength
 from layoutcheck.infer.states import Operand, check_diagonal, join_bound, join_partial
@@ -93,9 +94,8 @@ def elementwise(call: Call) -> Result:
         return call.result(layout(call.dtype("float32"), ()))
     if len(operands) == 1 and not operands[0][2].partial and "additive" not in call.rule.options:
         _, slot, of = operands[0]
-        out = layout(
-            call.dtype(with_numbers(call, of.dtype)), of.axes, of.bound_map, (), _kept_value(call, of)
-        )
+        axes = _shifted(of.axes) if call.rule.additive and _shifts(call) else of.axes
+        out = layout(call.dtype(with_numbers(call, of.dtype)), axes, of.bound_map, (), _kept_value(call, of))
         if call.rule.mutates:
             return call.result(out, mutated={slot: out})
         return call.result(out)
@@ -113,6 +113,22 @@ def elementwise(call: Call) -> Result:
         if target >= 0:
             return call.result(out, mutated={target: out})
     return call.result(out)
+
+
+def _shifts(call: Call) -> bool:
+    """Whether a number that is not 0 is added."""
+    return any(
+        isinstance(n, (int, Expr)) and not isinstance(n, bool) and n != 0
+        for n in (call.fill(call.params.get(name)) for name in call.rule.additive)
+    )
+
+
+def _shifted(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Positions that count from elsewhere than 0 may be those of any rank."""
+    return tuple(
+        (anything(axis[0].extent).whole,) if len(axis) == 1 and axis[0].domain.kind == "iota" else axis
+        for axis in axes
+    )
 
 
 def _kept_value(call: Call, of: Layout) -> tuple[object, ...] | None:

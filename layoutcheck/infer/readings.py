@@ -27,21 +27,19 @@ def settled(solver: Solver) -> Solution:
     if not slices:
         return solution
     evidence = (solver.cuts, solver.same, solver.alike, solver.ctx.mesh.rank)
-    # what roots and repairs look answers up in
-    memo = solver.memo
     p = solver.program
     ops = {k: p.op[k] for k in slices}
     _mark(p, slices)
     solver.cuts, solver.same, solver.alike = before
     solver.ctx.mesh.rank = rank
-    solver.memo = {}
+    solver.memo.clear()
     other = solver.solve()
     if _places(other) < _places(solution):
         return other
     for k, op in ops.items():
         p.op[k] = op
     solver.cuts, solver.same, solver.alike, solver.ctx.mesh.rank = evidence
-    solver.memo = memo
+    solver.memo.clear()
     return solution
 
 

@@ -147,7 +147,7 @@ class Solver:
                 cuts = tracer.cut(value, axis, of.shape[axis], mesh_axes)
                 if cuts:
                     return cuts
-        return None
+        return tracer.extreme(value, mesh_axes)
 
     def _inside(self, tracer: Tracer, k: int, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
         """A fused op whose second half wants a pending sum of its first half (matmul + all_reduce)."""

@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import Factor
-from layoutcheck.infer.call import Call, Hole
-from layoutcheck.infer.compare import cut_signature, is_one_token, is_wild
+from layoutcheck.infer.call import MERGED, Call, Hole, dim_of
+from layoutcheck.infer.compare import counts_any, cut_signature, is_one_token, is_wild
 from layoutcheck.infer.factor_rule import Matching, match
 from layoutcheck.infer.run import Runner, Typing, make_call, transform_of
 from layoutcheck.infer.states import is_zero
@@ -20,6 +20,7 @@ from layoutcheck.symbols import Size, divide_exact
 
 Source = tuple[int, int, Size]
 MAX_STEPS = 2000
+_FEW = 40
 _WRITING = frozenset(("index_put", "scatter", "index_add", "copy", "slice_scatter", "select_scatter"))
 _SLICES = frozenset(("slice", "narrow"))
 _STOPS = frozenset(
@@ -217,6 +218,10 @@ class Tracer:
         for group in groups:
             found: list[Cut] | None = []
             for slot, axis, inner in group:
+                of = self.typing.types[p.inputs[k][slot]]
+                if isinstance(of, Layout) and len(group) > 1 and counts_any(of.axes[axis]):
+                    # positions made on the spot go with any share
+                    continue
                 cuts = self.cut(p.inputs[k][slot], axis, inner, mesh_axes)
                 if cuts is None:
                     found = None
@@ -238,6 +243,30 @@ class Tracer:
         if self._writes is None:
             self._writes = _writes_of(p)
         return [p.first[k] for k in self._writes.get(value, ())]
+
+    def extreme(self, value: int, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
+        """The inputs to cut so that a greatest value is that of a rank's own shard; None where there is no such value."""
+        p = self.runner.program
+        todo, seen = [value], {value}
+        while todo and len(seen) < _FEW:
+            k = p.value_call[todo.pop()]
+            instance = p.instances[p.op[k]] if p.kind[k] == CALL else None
+            transform = transform_of(instance) if instance is not None else None
+            if instance is None or instance.rule is None:
+                continue
+            if MERGED in instance.params:
+                call = self._call(k)
+                of = call.tensor("self")
+                dim = dim_of(call, "dim", of.rank, -1) if of is not None else -1
+                return (
+                    self.cut(p.inputs[k][0], dim, of.shape[dim], mesh_axes)
+                    if of is not None and dim >= 0
+                    else None
+                )
+            if instance.rule.kind == "elementwise" or (transform is not None and transform.is_view):
+                todo.extend(v for v in p.inputs[k] if v not in seen)
+                seen.update(p.inputs[k])
+        return None
 
     def _is_input(self, value: int) -> bool:
         """Whether a value is an input of the program, or a view of one."""
@@ -340,7 +369,7 @@ def _back_elementwise(call: Call, out: Any, axis: int, inner: Size) -> list[Sour
     sources = []
     for _, slot, of in call.tensors():
         at = axis - (out.rank - of.rank)
-        if at >= 0 and of.axes[at] and not all(f.domain.kind == "any" for f in of.axes[at]):
+        if at >= 0 and of.axes[at] and not counts_any(of.axes[at]):
             sources.append((slot, at, inner))
     return sources or None
 

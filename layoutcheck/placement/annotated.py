@@ -95,9 +95,7 @@ class AnnotatedGraph:
         from layoutcheck.check import check
 
         options = {
-            k: v
-            for k, v in self._options.items()
-            if k in ("groups", "rules", "world", "rank", "assumptions", "trust")
+            k: v for k, v in self._options.items() if k in ("groups", "rules", "world", "rank", "assumptions")
         }
         return check(self.graph, contract=self._options.get("contract", self.contract), **options)
 
@@ -201,7 +199,6 @@ def annotate(
         "world": world,
         "assumptions": assumptions,
         "rules": rules,
-        "trust": accepted,
         "contract": agreed if isinstance(contract, Contract) else contract,
     }
     return _result(placed, agreed, solved, options, graph)

@@ -145,8 +145,10 @@ def all_reduce(call: Call) -> Result:
     """The sum over a group, on every rank of it."""
     slot, of = data_of(call)
     group = group_of(call)
-    if of is None or group is None or not group.axes or not _is_sum(call):
+    if of is None or group is None or not group.axes:
         return _result(call, slot, of) if of is not None else call.result(of)
+    if not _is_sum(call):
+        return _result(call, slot, _compared(of, group))
     if _mixed(call, slot, of, group) is not None:
         return _result(call, slot, _unmixed(of, group))
     pending = pending_over(of, group)
@@ -162,6 +164,17 @@ def all_reduce(call: Call) -> Result:
     return _result(
         call, slot, replace(of, partial=tuple(m for m in of.partial if m not in group.axes), bound=bound)
     )
+
+
+def _compared(of: Layout, group: Group) -> Layout:
+    """The greatest of what each rank has of its own shard is that of all."""
+    bound = {
+        m: tuple(
+            b for b in fs if m not in group.axes or not b.domain.is_feature or partner_axis(of, b) is not None
+        )
+        for m, fs in of.bound
+    }
+    return replace(of, bound=bound)
 
 
 def _is_sum(call: Call) -> bool:
@@ -303,7 +316,7 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
         )
     kinds = {f.domain.kind for f in axis}
     rest = replace(of, bound={m: fs for m, fs in of.bound if m not in group.axes})
-    if not axis and any(a and all(f.domain.is_feature for f in a) for a in of.axes):
+    if not axis:
         # torch gathers in front and moves the pieces later: the shard is some feature axis.
         call.want("shard", slot, issue, mesh_axes=tuple(unbound))
         return replace(rest, axes=(*of.axes[:dim], (feature(ways).whole,), *of.axes[dim + 1 :]))
@@ -509,11 +522,11 @@ def _swap(call: Call, slot: int, of: Layout, group: Group) -> Layout:
     for m in group.axes:
         fs = of.bound_map.get(m, ())
         if len(fs) != 1:
-            call.issue(
-                "LC103" if not fs else "LC203",
-                f"exchanged over {group.name}, but {{0}} is not a shard over it",
-                slot,
-            )
+            text = f"exchanged over {group.name}, but {{0}} is not a shard over it"
+            if fs:
+                call.issue("LC203", text, slot)
+            else:
+                call.want("shard", slot, Issue("LC103", text, (slot,)), mesh_axes=group.axes)
             return of
         held.append(fs[0])
     sizes = [call.ctx.mesh.size(m) for m in group.axes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, feature, holds_padding, is_token_like, permuted
-from layoutcheck.infer.call import Call, Result, dim_of
+from layoutcheck.infer.call import MERGED, Call, Result, dim_of
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size, smin
 from layoutcheck.transforms.registry import register
@@ -104,6 +104,9 @@ def reduce(call: Call) -> Result:
                 else:
                     bound.pop(m)
                 partial.append(m)
+        elif MERGED in call.params and all(b.domain.is_feature for _, b in cuts):
+            # the shard's own extreme stays that rank's: a factor on no axis
+            continue
         else:
             need_whole(call, slot, of, d, "reduces over")
     keep = call.get("keepdim", False)
@@ -217,7 +220,9 @@ def topk(call: Call) -> Result:
     if dim < 0 or k is None or isinstance(k, Layout):
         return call.result(of, replace(of, dtype="int64"))
     check_padding(call, slot, of, dim)
-    need_whole(call, slot, of, dim, "compares")
+    merged = MERGED in call.params and all(b.domain.is_feature for _, b in bound_on_axis(of, dim))
+    if not merged:
+        need_whole(call, slot, of, dim, "compares")
     total = of.shape[dim]
     size = (
         k
@@ -227,7 +232,7 @@ def topk(call: Call) -> Result:
         else k
     )
     axes = (*of.axes[:dim], (feature(size).whole,), *of.axes[dim + 1 :])
-    bound = _without_axis(of, dim)
+    bound = dict(of.bound_map) if merged else _without_axis(of, dim)
     values = layout(of.dtype, axes, bound, of.partial)
     index = layout("int64", axes, bound, (), ("into", of.axes[dim]) if of.axes[dim] else None)
     return call.result(values, index)
