@@ -284,6 +284,15 @@ def test_a_graphs_activations_join_a_models_ledger(tmp_path: Path) -> None:
     assert code == 0 and record["by_category"]["activations"] == 256 * T
     assert record["verdict"]["slack_bytes"] == 64 * 2**30 - record["total_bytes"]
     assert record["total_bytes"] == record["static_bytes"] + 256 * T
+    # the peak is 256 bytes a token of the step
+    most = (64 * 2**30 - record["static_bytes"]) // 256
+    assert (record["verdict"]["step_symbol"], record["verdict"]["most_step_tokens"]) == (
+        "T",
+        min(most, 1 << 24),
+    )
+    tight = record["static_bytes"] + 256 * 1000 + 255
+    _, text = run(*words[:5], "--memory", f"{tight}B")
+    assert "largest T of a step that fits: 1000" in text
 
 
 def test_a_picture(tmp_path: Path) -> None:

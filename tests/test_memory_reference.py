@@ -104,8 +104,18 @@ def test_logged_weights_of_a_rank_and_of_the_last_ranks() -> None:
         if (a.name, a.bytes) != (b.name, b.bytes)
     }
     assert changed == {"model.layers.{layer}.self_attn.q_b_proj.weight"}
-    with_mtp = _engine(mtp=True, **options).static
-    assert with_mtp / GIB == pytest.approx(35.968, rel=0.02)
+    with_mtp = _engine(mtp=True, **options)
+    assert with_mtp.static / GIB == pytest.approx(35.968, rel=0.02)
+    # what of the MTP layer would have to be missing for 1 %: none of its parts alone is as large, but its experts
+    missing = with_mtp.static - 1.01 * 35.9682 * GIB
+    assert missing / GIB == pytest.approx(0.273, abs=0.001)
+    here = {line.name: line.bytes for line in with_mtp.lines}
+    before = {line.name: line.bytes for line in ledgers[0].lines}
+    parts: dict[str, int] = {}
+    for name, size in here.items():
+        part = "experts" if ".experts." in name else name
+        parts[part] = parts.get(part, 0) + size - before.get(name, 0)
+    assert [part for part, size in parts.items() if size >= missing] == ["experts"]
 
 
 def test_logged_weights_with_o_proj_whole_and_without() -> None:

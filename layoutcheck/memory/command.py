@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.memory.build import quantisation_of, weight_ledger
 from layoutcheck.memory.cache import Cache, add_cache
 from layoutcheck.memory.graph_command import add_graph, is_graph
+from layoutcheck.memory.graph_verdict import largest_step
 from layoutcheck.memory.ledger import Ledger
 from layoutcheck.memory.parallel import Parallel
 from layoutcheck.memory.plan import Plan
@@ -112,13 +114,15 @@ def run(options: Mapping[str, Any]) -> int:
             options["cache_ranks"],
         )
         add_cache(ledger, config, plan, cache)
-    if options["graph"]:
-        add_graph(ledger, options)
+    graph = add_graph(ledger, options) if options["graph"] else None
     judged = None
     memory, bandwidth = _device(options, plan.parallel.tp)
     if memory:
         capacity = usable(memory, options["utilisation"], parse_size(options["reserve"])[0])
         judged = verdict(ledger, config, plan, capacity, cache, quantisation)
+        if graph is not None:
+            symbol, most = largest_step(graph, ledger, capacity)
+            judged = replace(judged, step_symbol=symbol, most_step=most)
     if options["picture"]:
         from layoutcheck.memory.picture import draw
 
@@ -133,6 +137,8 @@ def run(options: Mapping[str, Any]) -> int:
                 "loading_slack_bytes": judged.loading_slack,
                 "most_cached_tokens": judged.most_tokens,
                 "most_sequences": judged.most_sequences,
+                "step_symbol": judged.step_symbol,
+                "most_step_tokens": judged.most_step,
                 "options": [option.record() for option in judged.options],
             }
         click.echo(json.dumps(record, indent=1))

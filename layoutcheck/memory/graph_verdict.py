@@ -10,6 +10,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.memory.envelope import envelope
 from layoutcheck.memory.formula import evaluate as evaluate_text
 from layoutcheck.memory.graph_ledger import GraphMemory
+from layoutcheck.memory.ledger import Ledger
 from layoutcheck.memory.liveness import Interval, Region
 from layoutcheck.memory.verdict import Option, largest_tokens
 from layoutcheck.symbols import cdiv, evaluate
@@ -61,6 +62,20 @@ def main_symbol(memory: GraphMemory) -> str | None:
         if doubled - memory.peak.bytes > best:
             best, found = doubled - memory.peak.bytes, name
     return found
+
+
+def largest_step(memory: GraphMemory, ledger: Ledger, capacity: int) -> tuple[str | None, int]:
+    """The symbol that moves a graph's peak most, and its largest value with which a ledger that holds that peak fits; caches and
+    buffers stay what they are."""
+    symbol = main_symbol(memory)
+    if symbol is None:
+        return None, 0
+    rest = ledger.total() - memory.peak.bytes
+
+    def bytes_at(tokens: int) -> int:
+        return rest + memory.envelope.at({**memory.symbols, symbol: tokens})[0]
+
+    return symbol, largest_tokens(bytes_at, capacity, _MOST_TOKENS)
 
 
 def total_at(memory: GraphMemory, symbol: str, tokens: int) -> int:

@@ -72,6 +72,8 @@ def verdict_text(verdict: Verdict, bandwidth: float | None = None) -> str:
     ]
     if verdict.most_sequences is not None:
         rows.append(f"sequences of that length that fit: {verdict.most_sequences}")
+    if verdict.step_symbol is not None:
+        rows.append(f"largest {verdict.step_symbol} of a step that fits: {verdict.most_step}")
     rows += options_text(verdict.options, bandwidth)
     return "\n".join(rows)
 

@@ -50,6 +50,7 @@ class Verdict:
         most_tokens: cached tokens that fit beside everything static, whole blocks, over all sequences.
         most_sequences: sequences of the asked context that fit; None where no context was given.
         options: changes, the largest saving first.
+        step_symbol, most_step: with a graph, the symbol of the tokens of its step and its largest value that fits beside all else.
     """
 
     capacity: int
@@ -59,6 +60,8 @@ class Verdict:
     most_tokens: int
     most_sequences: int | None
     options: tuple[Option, ...]
+    step_symbol: str | None = None
+    most_step: int = 0
 
     @property
     def fits(self) -> bool:
