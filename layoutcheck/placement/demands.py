@@ -15,7 +15,7 @@ _STATES = {"Full": FULL, "Local": LOCAL, "Partial": PARTIAL}
 ALL = frozenset((FULL, LOCAL, PARTIAL))
 # What brings a value from one state to another, each a list of conversions in a row.
 PATHS = {
-    (PARTIAL, LOCAL): (("reduce_scatter",), ("all_reduce", "slice")),
+    (PARTIAL, LOCAL): (("reduce_scatter",),),
     (LOCAL, FULL): (("all_gather",),),
     (PARTIAL, FULL): (("all_reduce",), ("reduce_scatter", "all_gather")),
     (FULL, LOCAL): (("slice",),),
