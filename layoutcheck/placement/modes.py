@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import anything, iota
+from layoutcheck.infer.call import slots_in
 from layoutcheck.layouts import Layout, layout, replace
 from layoutcheck.placement.base import Base, typed
 from layoutcheck.placement.buffers import Buffers, states_around
@@ -129,7 +130,18 @@ class Ways:
                 if way is not None:
                     found.setdefault((way.needs, way.gives), way)
                     break
-        yield from found.values()
+        for way in found.values():
+            yield self._without_mere_dtypes(k, way)
+
+    def _without_mere_dtypes(self, k: int, way: Way) -> Way:
+        """Of what a cast takes its dtype from no tokens are read: its state plays no part."""
+        rule = self.base.instance(k).rule
+        if rule is None or rule.kind != "code" or rule.code != "same":
+            return way
+        data = rule.options.get("self", "self")
+        slots = set(slots_in(self.base.instance(k).params.get(data)))
+        needs = tuple(s if slot in slots or not slots else None for slot, s in enumerate(way.needs))
+        return attrs.evolve(way, needs=needs)
 
     def as_in_the_graph(self, k: int, reads: Sequence[int]) -> Way:
         """The only way of a call whose rows are each rank's own."""
