@@ -21,10 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import torch  # noqa: E402
-from ranks import reasons, samples_auto, samples_fused, samples_more, samples_torch  # noqa: E402
+from ranks import reasons, samples_auto, samples_fused, samples_more, samples_rest, samples_torch  # noqa: E402
 from ranks.analysing import analysis_of  # noqa: E402
 from ranks.enumerate_rules import verify_sample  # noqa: E402
 from ranks.outcomes import outcome  # noqa: E402
+from ranks.sizes import arithmetic, assertions, judge_nothing, judge_sizes  # noqa: E402
 from support import engine  # noqa: E402
 from support.builder import DIALECTS  # noqa: E402
 from support.faults import FAULTS  # noqa: E402
@@ -44,6 +45,7 @@ def rules(sizes: tuple[int, ...]) -> bool:
         *samples_torch.all_samples(),
         *samples_fused.all_samples(),
         *samples_more.all_samples(),
+        *samples_rest.all_samples(),
     ]
     counts: Counter[str] = Counter()
     why: Counter[str] = Counter()
@@ -62,6 +64,12 @@ def rules(sizes: tuple[int, ...]) -> bool:
             counts[
                 "claimed" if "claim" in v.kinds else "refused" if v.kinds == {"refused"} else "no claim"
             ] += 1
+    for rule in (*arithmetic(book), *assertions(book)):
+        covered.add(rule.target)
+        judge = judge_nothing if rule.code == "assert_" else judge_sizes
+        found = judge(book, rule)
+        counts["trials"] += found.trials
+        wrong += found.wrong
     print(
         f"rules: {len(covered)} of {len(book.rules)} rules, {len(samples)} calls, {counts['combinations']} combinations of states,"
     )
@@ -75,9 +83,10 @@ def rules(sizes: tuple[int, ...]) -> bool:
     for text, n in why.most_common():
         print(f"    {n:4} {text}")
     left = [t for t in book.rules if t not in covered]
-    print(
-        f"  rules without a call: {len(left)}, without a reason: {[t for t in left if reasons.uncovered(t) is None]}"
-    )
+    unsaid = [t for t in left if reasons.uncovered(t) is None]
+    print(f"  rules that were not judged: {len(left)}, of these without a reason: {unsaid}")
+    for text, n in Counter(reasons.uncovered(t) or "" for t in left).most_common():
+        print(f"    {n:4} {text}")
     return not wrong
 
 

@@ -277,7 +277,7 @@ OPTIONAL = {
     "all_to_all": "group size ranks rank out pieces gather_dim shard_dim",
     "broadcast": "group size ranks rank out",
     "shard": "like size ranks rank",
-    "moe": "ranks rank",
+    "moe": "up down ranks rank",
     "cache_write": "returns",
     "quantize": "dims group_size offset",
     "sym": "a",

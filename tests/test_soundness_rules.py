@@ -10,12 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks import reasons, samples_auto, samples_fused, samples_more, samples_torch  # noqa: E402
+from ranks import reasons, samples_auto, samples_fused, samples_more, samples_rest, samples_torch, sizes  # noqa: E402
 from ranks.calls import Sample  # noqa: E402
 from ranks.enumerate_rules import SIZES, Verdict, verify_sample  # noqa: E402
 
 from layoutcheck.ranks.reference import find  # noqa: E402
 from layoutcheck.rules.rulebook import RuleBook  # noqa: E402
+from layoutcheck.rules.types import Rule  # noqa: E402
+from layoutcheck.symbols import cdiv, floordiv  # noqa: E402
 
 BOOK = RuleBook.load()
 FAST = (2, 3)  # one rank: test_op_runs; four: nightly
@@ -26,6 +28,7 @@ def samples() -> Iterator[Sample]:
     yield from samples_torch.all_samples()
     yield from samples_fused.all_samples()
     yield from samples_more.all_samples()
+    yield from samples_rest.all_samples()
 
 
 def by_op() -> dict[str, list[Sample]]:
@@ -66,7 +69,8 @@ def test_op_runs(op: str) -> None:
     for sample in GROUPS[op]:
         assert find(sample.target) is not None
         if not reasons.never_runs(sample):
-            assert sum(v.trials for v in verify_sample(BOOK, sample, (1,) if sample.only is None else (2,)))
+            counts = (1,) if sample.only is None else SIZES
+            assert sum(v.trials for v in verify_sample(BOOK, sample, counts))
 
 
 @pytest.mark.nightly
@@ -77,7 +81,31 @@ def test_rule_claims_what_is_so_on_four_ranks(op: str) -> None:
     assert not complaints(verdicts), "\n".join(complaints(verdicts))
 
 
+@pytest.mark.parametrize("rule", sizes.arithmetic(BOOK), ids=lambda r: r.target)
+def test_arithmetic_on_sizes(rule: Rule) -> None:
+    """What is said of symbols holds for the numbers that are put in their place."""
+    found = sizes.judge_sizes(BOOK, rule)
+    assert not found.wrong, found.wrong[:3]
+    assert found.claims or rule.target in ("torch.sym_sqrt", "torch.sym_ite")
+
+
+@pytest.mark.parametrize("rule", sizes.assertions(BOOK), ids=lambda r: r.target)
+def test_an_assertion_gives_nothing(rule: Rule) -> None:
+    assert not sizes.judge_nothing(BOOK, rule).wrong
+
+
+def test_a_quotient_is_rounded_as_it_says() -> None:
+    """T / 4 rounded down is not T / 4 rounded up."""
+    quotient = sizes.answer(BOOK, "operator.truediv", sizes.T, 4)
+    assert sizes.answer(BOOK, "math.floor", quotient) is floordiv(sizes.T, 4)
+    assert sizes.answer(BOOK, "math.ceil", quotient) is cdiv(sizes.T, 4)
+    assert sizes.answer(BOOK, "torch.sym_int", quotient) is floordiv(sizes.T, 4)
+
+
 def test_every_rule_has_a_sample_or_a_reason() -> None:
     covered = {rule.target for s in samples() if (rule := BOOK.lookup(s.target)) is not None}
+    covered |= {rule.target for rule in (*sizes.arithmetic(BOOK), *sizes.assertions(BOOK))}
     left = [t for t in BOOK.rules if t not in covered and reasons.uncovered(t) is None]
     assert not left
+    said = [t for t in covered if reasons.uncovered(t) is not None]
+    assert not said, "there is a reason for what has a sample"

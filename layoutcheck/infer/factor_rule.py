@@ -467,7 +467,9 @@ def apply_factors(call: Call) -> Result:
             promote([of for _, _, of in operands]) if first_tensor is not None else "float32", word
         )
         own = _own_bound(bound, pattern_out.pattern, found, on_output) if len(rule.outputs) > 1 else bound
-        out = layout(dtype, tuple(built), _rival_bound(own, joined, rivals, k), partial)
+        # truth values, such as a mask beside the result, are no summands
+        sums = partial if dtype != "bool" else ()
+        out = layout(dtype, tuple(built), _rival_bound(own, joined, rivals, k), sums)
         if bound and not rivals:
             check_diagonal(call, out, range(out.rank), [s for _, s, of in operands if of.bound])
         outs.append(out)

@@ -446,6 +446,7 @@ def reduce_scatter(call: Call) -> Result:
 
 
 @register("all_to_all")
+@each
 def all_to_all(call: Call) -> Result:
     """Piece j of a rank's leading axis goes to rank j: the selected digit and the leading digit change places."""
     slot, of = data_of(call)

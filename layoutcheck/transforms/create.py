@@ -39,8 +39,10 @@ def arange(call: Call) -> Result:
     """0, 1, 2, ...: positions in whatever has that many elements."""
     start, end, step = call.get("start", 0), call.get("end"), call.get("step", 1)
     dtype = call.dtype("int64")
-    count: Size | None = None
-    if isinstance(end, (int,)) or (end is not None and not isinstance(end, (float, Layout))):
+    count: Size | None = call.get("length")
+    if count is not None:
+        pass
+    elif isinstance(end, (int,)) or (end is not None and not isinstance(end, (float, Layout))):
         if isinstance(start, (float, Layout)) or isinstance(step, (float, Layout)):
             count = None
         elif step == 1:

@@ -10,9 +10,10 @@ from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.states import join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
+from layoutcheck.transforms.caches import check_features
 from layoutcheck.transforms.collectives import data_of
 from layoutcheck.transforms.pieces import resized
-from layoutcheck.transforms.reduce import check_pending
+from layoutcheck.transforms.reduce import check_pending, need_whole
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _back_same, _self
 
@@ -102,7 +103,13 @@ def moe(call: Call) -> Result:
     ids = call.tensor("ids")
     if of is None:
         return call.result(None)
-    check_pending(call, slot, of, call.name("x"))
+    for param, each, held in call.tensors():
+        check_pending(call, each, held, param)
+    if of.rank:
+        need_whole(call, slot, of, of.rank - 1, "an expert runs over")
+    if ids is not None and ids.rank:
+        need_whole(call, call.slot("ids"), ids, ids.rank - 1, "rows are dispatched by")
+    _check_experts(call)
     if ids is not None and ids.axes and of.axes and ids.axes[0] and of.axes[0] and of.rank == ids.rank:
         first, second = (slot, of, 0), (call.slot("ids"), ids, 0)
         if strength(ids.axes[0]) > strength(of.axes[0]):
@@ -125,6 +132,23 @@ def _experts_cut(call: Call) -> list[int]:
     return sorted(columns & rows)
 
 
+def _check_experts(call: Call) -> None:
+    """Experts are whole; stacked along dimension 0 they may be shared out, the same ones on both sides."""
+    seen: tuple[int, dict[int, tuple[Factor, ...]]] | None = None
+    names = (call.name("up"), call.name("down"))
+    for param, slot, of in call.tensors():
+        if param not in names:
+            continue
+        stacked = 1 if of.rank > 2 else 0
+        if not all(need_whole(call, slot, of, dim, "an expert runs over") for dim in range(stacked, of.rank)):
+            return
+        mine: dict[int, tuple[Factor, ...]] = {m: (b,) for m, b in bound_on_axis(of, 0)} if stacked else {}
+        if seen is not None and seen[1] != mine:
+            call.issue("LC101", "{0} and {1} are not of the same experts", seen[0], slot)
+            return
+        seen = (slot, mine)
+
+
 @register("cache_write")
 def cache_write(call: Call) -> Result:
     """Rows written into a cache at slots. Written by each rank with its own share, a cache is filled in part."""
@@ -138,6 +162,9 @@ def cache_write(call: Call) -> Result:
     ]
     for p, s, of in values:
         check_pending(call, s, of, p)
+    if cache is not None:
+        check_pending(call, cache_slot, cache, call.name("cache"))
+        check_features(call, (cache_slot, cache), [(s, of) for _, s, of in values], slots)
     lead = [(p, s, of) for p, s, of in values if of.rank and of.axes[0]]
     if slots is not None and slots.rank == 1 and slots.axes[0]:
         for _, s, of in lead:

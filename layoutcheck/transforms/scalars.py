@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import attrs
+
 from layoutcheck.infer.call import Call, Result
 from layoutcheck.layouts import Layout
-from layoutcheck.symbols import Expr, cdiv, floordiv, modulo, smax, smin
+from layoutcheck.symbols import Expr, cdiv, floordiv, lower_bound, modulo, smax, smin
 from layoutcheck.transforms.registry import register
 
 
@@ -20,6 +22,33 @@ def _numel(of: Layout) -> Any:
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, (int, Expr)) and not isinstance(value, bool)
+
+
+_ROUNDINGS: dict[str, Any] = {"ceil": math.ceil, "floor": math.floor, "trunc": math.trunc, "int": int}
+
+
+def _at_least(a: Any, low: int) -> bool:
+    found = lower_bound(a)
+    return found is not None and found >= low
+
+
+@attrs.frozen
+class Ratio:
+    """A quotient of sizes that is not rounded yet."""
+
+    num: Any
+    den: Any
+
+    def rounded(self, op: str) -> Any:
+        """The size that rounding gives; None where it is not known. Rounding to zero is rounding down from 0 on."""
+        if op == "ceil":
+            return cdiv(self.num, self.den)
+        if op == "floor" or (op in ("int", "trunc") and _at_least(self.num, 0) and _at_least(self.den, 1)):
+            return floordiv(self.num, self.den)
+        return self if op in ("pos", "float") else None
+
+    def __str__(self) -> str:
+        return f"({self.num})/({self.den})"
 
 
 @register("sym")
@@ -63,16 +92,29 @@ def _evaluate(call: Call) -> Any:
             total = total + v
         return total
     if len(names) == 1:
-        a = values[0]
-        if not _is_size(a):
-            return a if isinstance(a, (float, bool)) else None
-        if op == "neg":
-            return -a
-        return a if op in ("pos", "abs", "index", "int", "ceil", "floor", "trunc", "float") else None
+        return _unary(op, values[0])
     a, b = values[0], values[1]
     if not (_is_size(a) and _is_size(b)):
         return _plain(op, a, b)
     return _binary(op, a, b)
+
+
+def _unary(op: str, a: Any) -> Any:
+    if isinstance(a, Ratio):
+        return a.rounded(op)
+    if isinstance(a, (bool, float)):
+        if op == "not":
+            return not a
+        if isinstance(a, float) and math.isfinite(a) and op in _ROUNDINGS:
+            return _ROUNDINGS[op](a)
+        return a if op in ("pos", "float") else None
+    if not _is_size(a):
+        return None
+    if op == "neg":
+        return -a
+    if op == "abs":
+        return abs(a) if isinstance(a, int) else a if _at_least(a, 0) else None
+    return a if op in ("pos", "index", "int", "ceil", "floor", "trunc", "float") else None
 
 
 def _plain(op: str, a: Any, b: Any) -> Any:
@@ -99,7 +141,7 @@ def _binary(op: str, a: Any, b: Any) -> Any:
     if op == "truediv":
         if isinstance(a, int) and isinstance(b, int) and b:
             return a / b if a % b else a // b
-        return None if b == 0 else cdiv(a, b)
+        return None if b == 0 else Ratio(a, b)
     if op == "pow" and isinstance(b, int) and 0 <= b <= 8:
         out: Any = 1
         for _ in range(b):

@@ -43,6 +43,16 @@ def shard(call: Call) -> Result:
         return call.result(of)
     dim = dim_of(call, "dim", of.rank, 0)
     like = call.tensor("like")
+    if like is not None and dim >= 0:
+        shares = {m for m, _ in bound_on_axis(of, dim)} & set(group.axes)
+        if shares - {m for m, _ in bound_on_axis(like, dim)}:
+            call.issue(
+                "LC101",
+                f"{{0}} is this rank's share over {call.ctx.group(tuple(shares))}, and {{1}} has all rows",
+                slot,
+                call.slot("like"),
+            )
+            return call.result(of)
     if dim < 0 or (like is not None and known_le(of.shape[0], like.shape[0], call.ctx.bounds)):
         return call.result(of)
     out = share_of(call, of, dim, group)
@@ -59,23 +69,33 @@ def shard(call: Call) -> Result:
 
 
 def each(collective: Callable[[Call], Result]) -> Callable[[Call], Result]:
-    """A collective on a list of tensors: one result a tensor."""
+    """A collective on a tensor or a list of tensors: one result a tensor, also written where the op has an `out`."""
 
     def applied(call: Call) -> Result:
         names = [call.name(meaning) for meaning in ("x", "inputs", "tensors")]
         param = next((n for n in names if isinstance(call.params.get(n), (list, tuple))), None)
         if param is None or call.get("pieces"):
-            return collective(call)
+            return _written(call, collective(call), call.raw("out"))
         outs: list[Any] = []
         mutated: dict[int, Layout] = {}
-        for hole in call.params[param]:
+        into = call.raw("out")
+        for i, hole in enumerate(call.params[param]):
             if not isinstance(hole, Hole):
                 continue
             one = Call(call.ctx, call.rule, {**call.params, param: hole}, call.slots)
             one.issues, one.wants = call.issues, call.wants
-            answer = collective(one)
+            target = into[i] if isinstance(into, (list, tuple)) and i < len(into) else None
+            answer = _written(one, collective(one), target)
             outs.extend(answer.outs[:1])
             mutated.update(answer.mutated)
         return call.result(*outs, mutated=mutated)
 
     return applied
+
+
+def _written(call: Call, result: Result, into: Any) -> Result:
+    """The result, which is what the buffer `into` holds afterwards."""
+    out = result.outs[0] if result.outs else None
+    if call.rule.mutates and isinstance(into, Hole) and isinstance(out, Layout):
+        return call.result(*result.outs, mutated={**result.mutated, into.slot: out})
+    return result

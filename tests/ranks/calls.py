@@ -20,8 +20,9 @@ class X:
     """A tensor operand: its axes as labels, and what its values are.
 
     kind: `f` eighths (exact under sums and products), `p` positive ones, `i` small integers, `b` truth
-    values, `c` int8 codes, `@n` positions below the extent of label n (or a number), `rows` distinct random
-    floats, `u` permutations (distinct positions below the axis' size).
+    values, `c` int8 codes, `z` complex numbers, `01` numbers between 0 and 1, `@n` positions below the
+    extent of label n (or a number), `rows` distinct random floats, `u` permutations (distinct positions
+    below the axis' size).
     """
 
     axes: str
@@ -100,6 +101,10 @@ class Sample:
     """Feature shards keep their order only up to how each rank packs its own part (q, k and v in one weight):
     no claim on those.
     """
+    shape_only: bool = False
+    """Values are random or undefined: only what a rank's shape is gets judged."""
+    written: str = ""
+    """An operand that the call writes into, which is judged in the place of what the call gives."""
     fragile: bool = False
     """The kernel crashes on shapes that do not fit: run only what is not refused."""
 
@@ -109,9 +114,16 @@ class Sample:
         for name, value in self.args.items():
             if isinstance(value, X):
                 out.append((name, None, value))
-            elif isinstance(value, list):
-                out.extend((name, i, v) for i, v in enumerate(value) if isinstance(v, X))
+            else:
+                out.extend((name, i, x) for i, x in enumerate(inside(value)))
         return out
+
+
+def inside(value: Any) -> list[X]:
+    """The tensors in a list, and in the lists in it, in order."""
+    if isinstance(value, X):
+        return [value]
+    return [x for v in value for x in inside(v)] if isinstance(value, list) else []
 
 
 EXTENTS = {"h": 12, "d": 4, "k": 24, "n": 12, "e": 12, "b": 12, "r": 2, "s": 12, "q": 12}
@@ -133,13 +145,15 @@ FULL: State = ("full", -1)
 
 
 def states(x: X, p: int) -> list[State]:
-    """Full, Partial (for numbers), and a cut of each axis at its leading label."""
+    """Full, Partial (for numbers), and a cut of each axis at its leading label; `states` of the operand narrow that to
+    Full (`full`), to all but Partial (`cut`), or to a cut of the first axis (`rows`).
+    """
     out: list[State] = [FULL]
     if p == 1 or x.states == "full":
         return out
-    if x.kind in ("f", "p", "i", "rows", "c") and x.states != "cut":
+    if x.kind in ("f", "p", "i", "rows", "c", "z") and x.states != "cut":
         out.append(("partial", -1))
-    for i, labels in enumerate(x.labels()):
+    for i, labels in enumerate(x.labels()[:1] if x.states == "rows" else x.labels()):
         if labels and (labels[0] in TOKENS or extent(labels[0], x, 0) % p == 0):
             out.append(("cut", i))
     return out
@@ -165,7 +179,7 @@ def layout_for(x: X, state: State, p: int, T: int, dtype: str) -> Layout:
     return layout(dtype, tuple(axes), bound, (0,) if state[0] == "partial" else ())
 
 
-DTYPES = {"b": "bool", "i": "int64", "u": "int64", "c": "int8"}
+DTYPES = {"b": "bool", "i": "int64", "u": "int64", "c": "int8", "z": "complex64"}
 
 
 def dtype_of(x: X) -> str:
@@ -188,6 +202,11 @@ def draw(x: X, shape: Sequence[int], T: int, generator: torch.Generator) -> Tens
     if x.kind.startswith("@"):
         high = extent(x.kind[1:], x, T)
         return torch.randint(0, max(high, 1), shape, generator=generator)
+    if x.kind == "01":
+        return (2 * torch.randint(0, 8, shape, generator=generator) + 1).to(torch.float64) / 16
+    if x.kind == "z":
+        parts = torch.randint(1, 40, (2, *shape), generator=generator).to(torch.float64) / 8
+        return torch.complex(parts[0], parts[1])
     if x.kind == "rows":
         return torch.randn(shape, generator=generator, dtype=torch.float64)
     low = 0 if x.kind == "p" else -20

@@ -44,6 +44,7 @@ from .calls import (
     draw,
     dtype_of,
     extent,
+    inside,
     layout_for,
     states,
     word,
@@ -124,11 +125,25 @@ def _resolved(
     for name, value in sample.args.items():
         if isinstance(value, X):
             out[name] = tensors[name, None]
-        elif isinstance(value, list) and any(isinstance(v, X) for v in value):
-            out[name] = [tensors[name, i] if isinstance(v, X) else v for i, v in enumerate(value)]
+        elif inside(value):
+            out[name] = _filled(value, iter([tensors[name, i] for i in range(len(inside(value)))]))
         else:
             out[name] = _literal(value, env, local)
     return out
+
+
+def _filled(value: Any, tensors: Iterator[Any]) -> Any:
+    if isinstance(value, X):
+        return next(tensors)
+    return [_filled(v, tensors) for v in value] if isinstance(value, list) else value
+
+
+def _flat(value: Any) -> list[Any]:
+    return [x for v in value for x in _flat(v)] if isinstance(value, (list, tuple)) else [value]
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
 
 
 def _torch_args(args: dict[str, Any]) -> dict[str, Any]:
@@ -180,14 +195,14 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
         if sample.expected is not None:
             expected = sample.expected(_torch_args(given), one)
         else:
-            expected = run_call(sample.target, [_clone(_torch_args(given))], lambda r, g: [0])[0]
-        mutated_to = None
+            alone = _clone(_torch_args(given))
+            expected = run_call(sample.target, [alone], lambda r, g: [0])[0]
+            expected = _flat(alone[sample.written]) if sample.written else expected
     except (RankError, RuntimeError, IndexError, ValueError, TypeError) as error:
         if sample.expected is not None:
             raise
         del error
         return None
-    del mutated_to
     outs, refused, claims = _claims(
         book, sample, layouts, p, T, size, len(expected) if isinstance(expected, (tuple, list)) else 1
     )
@@ -208,6 +223,7 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
         if refused or (said and None not in said):
             return Trial(refused, None, None, claims, next(iter(said - {None}), None) or "claim")
         return Trial(refused, f"{claims} does not run: {error}", None, claims)
+    got = [_flat(a[sample.written]) for a in per_rank] if sample.written else got
     results = [list(g) if isinstance(g, (tuple, list)) else [g] for g in got]
     if any(len(r) != len(wanted) for r in results):
         return Trial(refused, None, None, claims, "other pieces")
@@ -222,6 +238,10 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
     kind = "claim"
     for j, want in enumerate(wanted):
         if not isinstance(want, torch.Tensor):
+            wrong = wrong or _size_problem([r[j] for r in results], outs[j] if j < len(outs) else None)
+            continue
+        if sample.shape_only:
+            wrong = wrong or _shape_problem([r[j] for r in results], outs[j] if j < len(outs) else None)
             continue
         values = [r[j] for r in results]
         here = held(values, want)
@@ -230,6 +250,7 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
             continue
         of = outs[j] if j < len(outs) else None
         if not isinstance(of, Layout):
+            wrong = f"what it writes into {sample.written} has no layout" if sample.written else None
             continue
         if (
             sample.conversion
@@ -249,6 +270,21 @@ def trial(book: RuleBook, sample: Sample, chosen: Sequence[State], p: int, T: in
         elif problem is not None:
             wrong = f"output {j} {claims}: {problem}"
     return Trial(refused, wrong, holds, claims, kind)
+
+
+def _size_problem(values: Sequence[Any], said: Any) -> str | None:
+    """What is wrong with a size: it is each rank's own, and the same on all where the rule says a number."""
+    if not isinstance(said, (int, float)) or all(v == said for v in values):
+        return None
+    return f"the ranks have {values}, not {said}"
+
+
+def _shape_problem(values: Sequence[Tensor], of: Any) -> str | None:
+    """What is wrong with the shapes that the ranks have."""
+    shapes = {tuple(v.shape) for v in values}
+    if not isinstance(of, Layout) or shapes == {tuple(of.shape)}:
+        return None
+    return f"the ranks have {sorted(shapes)}, not {tuple(of.shape)}"
 
 
 def _alike(sample: Sample, chosen: Sequence[State]) -> bool:
@@ -299,7 +335,7 @@ def _claims(
     views = range(p) if any(isinstance(v, At) for v in sample.args.values()) else range(1)
     for r in views:
         args = _resolved(sample, dict(holes), Env(r, p, T), lambda of, label: size(of, label, True))
-        args = {k: tuple(v) if isinstance(v, list) else v for k, v in args.items()}
+        args = {k: _tuples(v) for k, v in args.items()}
         params = rule.bind([], args)
         instance = OpInstance(sample.target, rule, params, len(layouts), returns)
         ctx = context(p, r)
@@ -308,6 +344,9 @@ def _claims(
             f"want {w.kind}" for w in result.wants if w.issue is not None or w.kind == "cut"
         ]
         text = ", ".join(ctx.show(o) if isinstance(o, Layout) else str(o) for o in result.outs)
+        if sample.written:
+            slots = [h.slot for (name, _), h in holes.items() if name == sample.written]
+            result.outs = tuple(result.mutated.get(s) for s in slots)
         if first is None:
             first = list(result.outs)
         elif first != list(result.outs) and not refused:

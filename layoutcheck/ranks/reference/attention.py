@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layoutcheck.ranks.reference.linears import real
 from layoutcheck.ranks.reference.norms import rms_norm
 from layoutcheck.ranks.reference.registry import reference
 from layoutcheck.ranks.reference.rotary import rotate
@@ -168,3 +169,82 @@ def sparse_attn_sharedkv(
     sink = attn_sink.view(1, 1, -1, 1).expand(*scores.shape[:3], 1)
     weights = torch.softmax(torch.cat([scores, sink], -1), -1)[..., :-1]
     return torch.einsum("bthk,btkd->bthd", weights, k)
+
+
+@reference("tensor_cast.scatter_nd_update_mla")
+def scatter_nd_update_mla(
+    kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor, window_size: Any = None, seq_lens: Any = None
+) -> Tensor:
+    """Rows into a cache, which it gives back."""
+    write(kv_cache, slot_mapping, kv)
+    return kv_cache
+
+
+@reference("tensor_cast.attention_quant")
+def attention_quant(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    block_table: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    query_lens: Any,
+    query_scale: Any,
+    query_offset: Any,
+    kv_scale: Any,
+    kv_offset: Any,
+    attention_prob_scale: Any,
+    attention_prob_offset: Any,
+    out_dtype: Any,
+) -> Tensor:
+    """As `attention`, on codes; the weights of the softmax are not coded."""
+    return attention(
+        real(query, query_scale, query_offset),
+        real(key, kv_scale, kv_offset),
+        real(value, kv_scale, kv_offset),
+        attention_mask,
+        block_table,
+        query_start_loc,
+        seq_lens,
+        query_lens,
+    )
+
+
+@reference("tensor_cast.multihead_latent_attention_quant", "tensor_cast.mla_sparse_attention_quant")
+def latent_attention_quant(
+    q: Tensor,
+    kv_cache: Tensor,
+    block_table: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    query_lens: Any,
+    W_UK_T: Tensor,
+    W_UV: Tensor,
+    kv_b_proj: Any,
+    v_head_dim: int,
+    topk_limit: int | None,
+    topk_indices: Tensor | None,
+    query_scale: Any,
+    query_offset: Any,
+    kv_scale: Any,
+    kv_offset: Any,
+    *steps: Any,
+    is_decode_values: Any = None,
+    **more: Any,
+) -> Tensor:
+    """As `latent_attention`, on codes of queries and cache; what is coded in between is not coded here."""
+    return latent_attention(
+        real(q, query_scale, query_offset),
+        real(kv_cache, kv_scale, kv_offset),
+        block_table,
+        query_start_loc,
+        seq_lens,
+        query_lens,
+        W_UK_T,
+        W_UV,
+        kv_b_proj,
+        v_head_dim,
+        topk_limit,
+        topk_indices,
+    )

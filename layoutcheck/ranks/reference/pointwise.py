@@ -112,6 +112,12 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """An assertion; the checker reads it, nobody needs to run it."""
 
 
+@reference("aten.item", "aten._local_scalar_dense")
+def item(self: Tensor) -> Any:
+    """The number in a tensor of one element."""
+    return self.item()
+
+
 @reference("torch.sym_max")
 def sym_max(a: Any, b: Any) -> Any:
     """The greater size."""

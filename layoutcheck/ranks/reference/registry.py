@@ -108,13 +108,14 @@ def _adapted(op: Any) -> Callable[..., Any]:
     arguments = op._schema.arguments
     names = [a.name for a in arguments]
     empty = "empty" in op._schema.name
-    placed = [a.name for a in arguments if a.name == "device" and not a.has_default_value()]
+    needed = {"device": "cpu", "requires_grad": False}
+    placed = {a.name: needed[a.name] for a in arguments if a.name in needed and not a.has_default_value()}
     makes = "dtype" in names and not any("Tensor" in str(a.type) for a in arguments)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(names, args)), **kwargs}
         kept = {k: v for k, v in given.items() if k not in _DROPPED}
-        kept.update(dict.fromkeys(placed, "cpu"))
+        kept.update(placed)
         if makes and kept.get("dtype") is None and op._schema.name not in ("aten::arange", "aten::randperm"):
             kept["dtype"] = torch.float64
         ordered = []
@@ -143,7 +144,9 @@ def _load() -> None:
         from layoutcheck.ranks.reference import (  # noqa: F401
             attention,
             collectives,
+            experts,
             indexers,
+            kernels,
             linears,
             mlapo,
             moe,

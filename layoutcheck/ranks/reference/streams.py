@@ -84,3 +84,50 @@ def shift_ids(input_ids: Tensor, query_start_loc: Tensor, next_tokens: Tensor) -
     ends = query_start_loc[1:] - 1
     out[..., ends] = next_tokens.reshape(-1)[: len(ends)]
     return out
+
+
+def _normalised(x: Tensor, axis: int, eps: float) -> Tensor:
+    return x / (x.sum(axis, keepdim=True) + eps)
+
+
+@reference("tensor_cast.hc_pre_sinkhorn")
+def hc_pre_sinkhorn(
+    x: Tensor,
+    hidden_states: Tensor,
+    hc_scale: Tensor,
+    hc_base: Tensor,
+    hc_mult: int,
+    sinkhorn_iters: int = 1,
+    hc_eps: float = 1e-6,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Manifold-constrained hyper-connections: from the projections x [.., 2 c + c c] of a token the streams' weights
+    into a layer (a sigmoid), out of it (twice a sigmoid), and among each other (made doubly stochastic by
+    Sinkhorn's iteration). Gives the layer's input, the weights out of it, and the c by c combination.
+    """
+    c = hc_mult
+    pre, post, mixed = x.split([c, c, x.shape[-1] - 2 * c], -1)
+    base = hc_base.split([c, c, hc_base.shape[-1] - 2 * c], -1)
+    enter = torch.sigmoid(pre * hc_scale[0] + base[0]) + hc_eps
+    leave = 2 * torch.sigmoid(post * hc_scale[1] + base[1])
+    among = torch.softmax((mixed * hc_scale[2] + base[2]).unflatten(-1, (c, c)), -1) + hc_eps
+    for _ in range(sinkhorn_iters):
+        among = _normalised(_normalised(among, -1, hc_eps), -2, hc_eps)
+    return torch.einsum("...c,...cd->...d", enter, hidden_states), leave, among
+
+
+@reference("tensor_cast.hc_head")
+def hc_head(
+    x: Tensor,
+    hc_head_fn: Tensor,
+    hc_head_scale: Tensor,
+    hc_head_base: Tensor,
+    hc_mult: int,
+    hc_eps: float = 1e-6,
+) -> Tensor:
+    """The streams [.., c, d] of a token added up, with weights that are a sigmoid of a projection [c, c d] of all of
+    them over their rms.
+    """
+    flat = x.flatten(-2)
+    weights = (flat @ hc_head_fn.T) * torch.rsqrt((flat * flat).mean(-1, keepdim=True) + hc_eps)
+    enter = torch.sigmoid(weights * hc_head_scale + hc_head_base) + hc_eps
+    return torch.einsum("...c,...cd->...d", enter, x)

@@ -153,3 +153,98 @@ def padded_share(x: Tensor, n: int, me: int) -> Tensor:
     rows = -(-x.shape[0] // n)
     more = x.new_zeros(rows * n - x.shape[0], *x.shape[1:])
     return torch.cat([x, more])[me * rows : (me + 1) * rows].clone()
+
+
+@reference("c10d.allgather_")
+def allgather_(
+    output_tensors: Sequence[Sequence[Tensor]],
+    input_tensors: Sequence[Tensor],
+    process_group: Any,
+    async_op: bool = True,
+    timeout: int = -1,
+) -> Talk:
+    """Every rank's value, one a tensor of the written lists."""
+    for pieces, x in zip(output_tensors, input_tensors):
+        got = yield Exchange("all_gather", x.unsqueeze(0), process_group)
+        for piece, part in zip(pieces, got):
+            piece.copy_(part)
+    return output_tensors, None
+
+
+@reference("c10d.reduce_scatter_")
+def reduce_scatter_(
+    output_tensors: Sequence[Tensor],
+    input_tensors: Sequence[Sequence[Tensor]],
+    process_group: Any,
+    reduce_op: Any,
+    async_op: bool = True,
+    timeout: int = -1,
+) -> Talk:
+    """The sum of one tensor of each rank's list, that of the rank's own place."""
+    for out, pieces in zip(output_tensors, input_tensors):
+        got = yield Exchange("reduce_scatter", torch.stack(list(pieces)), process_group)
+        out.copy_(got[0])
+    return list(output_tensors), None
+
+
+@reference("c10d.alltoall_")
+def alltoall_(
+    output_tensors: Sequence[Tensor],
+    input_tensors: Sequence[Tensor],
+    process_group: Any,
+    async_op: bool = True,
+    timeout: int = -1,
+) -> Talk:
+    """Tensor j of a rank's list goes to rank j."""
+    got = yield Exchange("all_to_all", torch.stack(list(input_tensors)), process_group)
+    for out, part in zip(output_tensors, got):
+        out.copy_(part)
+    return list(output_tensors), None
+
+
+@reference("c10d.allgather_into_tensor_coalesced_")
+def allgather_into_tensor_coalesced_(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], process_group: Any, async_op: bool = True
+) -> Talk:
+    """Several values, each gathered along dimension 0 into its output."""
+    for out, x in zip(outputs, inputs):
+        out.copy_((yield Exchange("all_gather", x, process_group)))
+    return list(outputs)
+
+
+@reference("c10d.reduce_scatter_tensor_coalesced_")
+def reduce_scatter_tensor_coalesced_(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    process_group: Any,
+    reduce_op: Any,
+    async_op: bool = True,
+    timeout: int = -1,
+) -> Talk:
+    """Several sums, each scattered along dimension 0 into its output."""
+    for out, x in zip(outputs, inputs):
+        out.copy_((yield Exchange("reduce_scatter", x, process_group)))
+    return list(outputs)
+
+
+@reference("vllm.patched_fused_scaled_matmul_reduce_scatter")
+def scaled_matmul_reduce_scatter(
+    A: Tensor,
+    B: Tensor,
+    A_scale: Tensor,
+    B_scale: Tensor,
+    reduce_op: str,
+    orig_scatter_dim: int,
+    scatter_dim_after_maybe_reshape: int,
+    group_name: str,
+    output_shape: Any,
+    bias: Tensor | None = None,
+    result_scale: Tensor | None = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Talk:
+    """The sum over the group of a product of codes, scattered."""
+    y = (A.to(torch.float64) * A_scale) @ (B.to(torch.float64) * B_scale)
+    y = y if bias is None else y + bias
+    y = y if result_scale is None else y * result_scale
+    return (yield Exchange("reduce_scatter", y, group_name, orig_scatter_dim))
