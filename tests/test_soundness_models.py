@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import attrs
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,6 +16,8 @@ from ranks.analysing import analysis_of  # noqa: E402
 from support.builder import DIALECTS, GraphBuilder, Val  # noqa: E402
 from support.faults import Size  # noqa: E402
 from support.faults.base import cut, enter_full, finish, whole  # noqa: E402
+from support.faults.moe import dispatch_combine  # noqa: E402
+from support.programs import build  # noqa: E402
 
 from layoutcheck.graph import Graph  # noqa: E402
 from layoutcheck.json_form import graph_from_json  # noqa: E402
@@ -77,6 +80,49 @@ def test_dispatch_experts_combine(p: int, rows: int) -> None:
         )
     got = run_call("tensor_cast.dispatch_ffn_combine.default", args, lambda r, g: list(g))
     torch.testing.assert_close(torch.cat(got), moe(x, ids, up, down))
+
+
+def routed(p: int, rows: int, width: int) -> Tensor:
+    """Rows of p ranks whose two best experts are p in turn, so that every rank sends as many rows to each of them."""
+    x = random(p * rows, width, seed=7) / 8
+    for t in range(p * rows):
+        x[t, t % p] += 4
+        x[t, (t + 1) % p] += 2
+    return x
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("p", [2, 4])
+def test_round_trip_in_parts(p: int, dialect: str) -> None:
+    """Router, rows sorted by expert, all_to_all, one expert a rank, back, put in order, weighted sum: against every
+    token through each of its experts, one by one.
+    """
+    rows, width, inner = 2 * p, 8, 6
+    x, router = routed(p, rows, width), torch.eye(p, width, dtype=torch.float64)
+    experts = [
+        [
+            random(*shape, seed=20 + 3 * e + i)
+            for i, shape in enumerate(((inner, width), (inner, width), (width, inner)))
+        ]
+        for e in range(p)
+    ]
+    graphs, inputs = [], []
+    for r in range(p):
+        b = GraphBuilder({"tp": p}, rank=r, T=p * rows, dialect=dialect)
+        local = b.input("x", (rows, width))
+        y, _ = dispatch_combine(b, Size(T=p * rows, H=width, F=inner, p=p, rank=r), local)
+        b.output([y])
+        graphs.append(graph_from_json(b.graph()))
+        weights = [n.name for n in graphs[-1].nodes if n.op == "placeholder" and n.name != "x"]
+        inputs.append({"x": x.chunk(p)[r], **dict(zip(weights, [router, *experts[r]]))})
+    got = torch.cat(on_ranks(graphs, inputs))
+    silu = torch.nn.functional.silu
+    want = torch.zeros_like(x)
+    for t, (chances, ids) in enumerate(zip(*torch.softmax(x @ router.T, -1).topk(2))):
+        for chance, e in zip(chances, ids.tolist()):
+            up, gate, down = experts[e]
+            want[t] += chance * (down @ (silu(gate @ x[t]) * (up @ x[t])))
+    torch.testing.assert_close(got, want)
 
 
 # ---- the masked lookup
@@ -236,3 +282,64 @@ def test_shared_expert(form: str, size: Size, dialect: str) -> None:
         graphs.append(graph_from_json(b.graph()))
     verdict = verify(analysis_of(graphs[0]), graphs=graphs)
     assert verdict.equal == (form != "mixed"), verdict
+
+
+# ---- what is each rank's own is compared with one device, too
+
+
+def broken_on_rank(name: str, dialect: str, target: str, change: Any, rank: int = 1) -> Any:
+    """A right program in which one rank's call of an op is another one."""
+    size = Size("pair", T=8, p=2)
+    graphs = [graph_from_json(build(name, dialect, replace(size, rank=r))) for r in range(2)]
+    at = next(i for i, n in enumerate(graphs[rank].nodes) if n.target == target)
+    node = graphs[rank].nodes[at]
+    graphs[rank].nodes[at] = change(node)
+    return node.name, verify(analysis_of(graphs[0]), graphs=graphs)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_wrong_limit_of_a_vocabulary_shard_shows(dialect: str) -> None:
+    """A rank that leaves out the first half of its rows of the table."""
+    _, verdict = broken_on_rank(
+        "tensor_parallel",
+        dialect,
+        "aten.ge.Scalar",
+        lambda node: attrs.evolve(node, args=(node.args[0], node.args[1] + 64)),
+    )
+    assert verdict.first is not None and verdict.error is None
+    assert verdict.first[0].startswith("where")
+
+
+def test_an_expert_that_does_something_else_shows() -> None:
+    """Rows on their way between experts are compared rank by rank, where the expert is."""
+    name, verdict = broken_on_rank(
+        "expert_parallel",
+        "tensor_cast",
+        "tensor_cast.silu.default",
+        lambda node: attrs.evolve(node, target="tensor_cast.gelu.default"),
+    )
+    assert verdict.first is not None and verdict.first[0] == name
+    assert verdict.place == "rank 1 "
+
+
+def packed(p: int, rank: int, wrong: bool) -> Graph:
+    """Gate and up packed rank by rank in one weight, split behind the product."""
+    b = GraphBuilder({"tp": p}, rank=rank, T=6, dtype="float32")
+    x = b.input("x", (6, 8), layout="[T, 8]")
+    both = b.linear(x, b.weight((12, 8), layout=f"[{12 * p}/{p}@tp, 8]"))
+    first = b.slice(both, 0, 6, dim=1)
+    second = b.slice(both, 6, 12, dim=1)
+    gate, up = (second, first) if wrong else (first, second)
+    down = b.weight((8, 6), layout=f"[8, {6 * p}/{p}@tp]")
+    b.output([b.all_reduce(b.linear(b.multiply(b.silu(gate), up), down))])
+    return graph_from_json(b.graph())
+
+
+def test_pieces_of_a_feature_shard_are_compared() -> None:
+    """One rank takes the halves of its packed weight the other way round: its silu is of another half."""
+    right = [packed(2, r, wrong=False) for r in range(2)]
+    verdict = verify(analysis_of(right[0]), graphs=right)
+    assert verdict.equal and not verdict.taken, verdict
+    mixed = [right[0], packed(2, 1, wrong=True)]
+    verdict = verify(analysis_of(right[0]), graphs=mixed)
+    assert verdict.first is not None and not verdict.equal

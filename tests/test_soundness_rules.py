@@ -81,7 +81,7 @@ def test_rule_claims_what_is_so_on_four_ranks(op: str) -> None:
     assert not complaints(verdicts), "\n".join(complaints(verdicts))
 
 
-@pytest.mark.parametrize("rule", sizes.arithmetic(BOOK), ids=lambda r: r.target)
+@pytest.mark.parametrize("rule", list(sizes.arithmetic(BOOK)), ids=lambda r: r.target)
 def test_arithmetic_on_sizes(rule: Rule) -> None:
     """What is said of symbols holds for the numbers that are put in their place."""
     found = sizes.judge_sizes(BOOK, rule)
@@ -89,7 +89,7 @@ def test_arithmetic_on_sizes(rule: Rule) -> None:
     assert found.claims or rule.target in ("torch.sym_sqrt", "torch.sym_ite")
 
 
-@pytest.mark.parametrize("rule", sizes.assertions(BOOK), ids=lambda r: r.target)
+@pytest.mark.parametrize("rule", list(sizes.assertions(BOOK)), ids=lambda r: r.target)
 def test_an_assertion_gives_nothing(rule: Rule) -> None:
     assert not sizes.judge_nothing(BOOK, rule).wrong
 

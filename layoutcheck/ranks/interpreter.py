@@ -25,6 +25,10 @@ Watch = Callable[[int, Node, Any], None]
 Talk = Generator[Exchange, Any, Any]
 
 
+FAILURES = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AssertionError)
+"""What ops raise where their operands do not fit."""
+
+
 class RankError(RuntimeError):
     """A rank cannot go on: shapes do not fit, an op has no definition, or ranks wait for each other. `node` is
     where.
@@ -134,14 +138,7 @@ def rank_program(
             except RankError as error:
                 error.node, error.rank = node.name, rank
                 raise
-            except (
-                RuntimeError,
-                IndexError,
-                ValueError,
-                TypeError,
-                NotImplementedError,
-                AssertionError,
-            ) as error:
+            except FAILURES as error:
                 raise RankError(str(error).split("\n")[0], node.name, rank) from error
             if instead and node.name in instead:
                 result = _replaced(result, instead[node.name])
@@ -285,18 +282,34 @@ def run_call(target: str, args: Sequence[Mapping[str, Any]], members: Members) -
             result = function(**mine)
             if isinstance(result, Generator):
                 result = yield from result
-        except (
-            RuntimeError,
-            IndexError,
-            ValueError,
-            TypeError,
-            NotImplementedError,
-            AssertionError,
-        ) as error:
+        except FAILURES as error:
             raise RankError(str(error).split("\n")[0], target) from error
         return result
 
     return _lockstep([talk(a) for a in args], members)
+
+
+def perform_all(
+    nodes: Sequence[Node],
+    values: Sequence[Mapping[str, Any]],
+    symbols: Mapping[str, int],
+    members: Members,
+) -> list[Any]:
+    """Run one call on every rank, with operands by name.
+
+    Raises:
+        RankError: as `run`.
+    """
+
+    def talk(node: Node, mine: Mapping[str, Any]) -> Talk:
+        try:
+            return (yield from perform(node, mine, symbols))
+        except FAILURES as error:
+            message = error.args[0] if isinstance(error, RankError) else str(error).split("\n")[0]
+            raise RankError(str(message), node.name) from error
+
+    with torch.no_grad():
+        return _lockstep([talk(n, v) for n, v in zip(nodes, values)], members)
 
 
 def run_node(node: Node, values: Mapping[str, Any], symbols: Mapping[str, int]) -> Any:
@@ -306,18 +319,4 @@ def run_node(node: Node, values: Mapping[str, Any], symbols: Mapping[str, int]) 
         RankError: as `run`.
     """
 
-    def talk() -> Generator[Exchange, Any, Any]:
-        try:
-            return (yield from perform(node, values, symbols))
-        except (
-            RuntimeError,
-            IndexError,
-            ValueError,
-            TypeError,
-            NotImplementedError,
-            AssertionError,
-        ) as error:
-            message = error.args[0] if isinstance(error, RankError) else str(error).split("\n")[0]
-            raise RankError(str(message), node.name) from error
-
-    return _lockstep([talk()], lambda r, g: [0])[0]
+    return perform_all([node], [values], symbols, lambda r, g: [0])[0]

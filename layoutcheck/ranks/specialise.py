@@ -97,6 +97,19 @@ def _edits(analysis: Analysis, ranks: Ranks, rank: int) -> dict[str, Node]:
     return out
 
 
+def one_device(analysis: Analysis, ranks: Ranks) -> dict[str, Node]:
+    """Calls of the program on one device whose literals are not a rank's: lookups in the whole of a sharded table
+    are masked by its first and last row.
+    """
+    p = analysis.program
+    out: dict[str, Node] = {}
+    for k, kind in enumerate(p.kind):
+        rule = p.instances[p.op[k]].rule if kind == CALL else None
+        if rule is not None and rule.code == "embedding":
+            _vocabulary(analysis, k, ranks, None, out)
+    return out
+
+
 def _coordinate(of: Layout, axes: list[int], ranks: Ranks, rank: int) -> int:
     """The rank's number over these mesh axes, in the order in which their digits stand."""
     at = ranks.coordinates(rank)
@@ -131,8 +144,10 @@ def _replaced(node: Node, rule: Any, name: str, value: Any) -> Node:
     return attrs.evolve(node, kwargs={**node.kwargs, name: value})
 
 
-def _vocabulary(analysis: Analysis, k: int, ranks: Ranks, rank: int, out: dict[str, Node]) -> None:
-    """Shift the first and last row in the comparisons that lead to a lookup in a sharded table."""
+def _vocabulary(analysis: Analysis, k: int, ranks: Ranks, rank: int | None, out: dict[str, Node]) -> None:
+    """Shift the first and last row in the comparisons that lead to a lookup in a sharded table: to another rank's,
+    or to those of the whole table (None).
+    """
     p = analysis.program
     types = analysis.solution.typing.types
     table = types[p.inputs[k][0]]
@@ -143,8 +158,14 @@ def _vocabulary(analysis: Analysis, k: int, ranks: Ranks, rank: int, out: dict[s
         return
     rows = number(table.shape[0], ranks.symbols)
     mine = _coordinate(table, axes, ranks, own_rank(analysis, ranks)) * rows
-    theirs = _coordinate(table, axes, ranks, rank) * rows
-    shifts = {mine: theirs, mine + rows: theirs + rows}
+    if rank is None:
+        ways = 1
+        for m in axes:
+            ways *= ranks.sizes[m]
+        shifts = {mine: 0, mine + rows: ways * rows}
+    else:
+        theirs = _coordinate(table, axes, ranks, rank) * rows
+        shifts = {mine: theirs, mine + rows: theirs + rows}
     todo = list(p.inputs[k][1:])
     seen: set[int] = set()
     while todo and len(seen) < DEPTH * 4:

@@ -2,7 +2,8 @@
 
 Values are computed from the wholes of their operands. Where the op on wholes says nothing of what a rank
 does (pieces of a feature shard, which each rank packs by itself; rows grouped by expert; masks whose limits
-are the rank's own), the value is taken over from the ranks if their layout denotes one.
+are the rank's own), what each rank should hold is computed from its share of the wholes, and compared rank by
+rank (`own`). Only where that does not run either is a value taken over from the ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from layoutcheck.ranks.denote import (
     valid,
     wrong_rows,
 )
-from layoutcheck.ranks.interpreter import RankError, run_node
+from layoutcheck.ranks.interpreter import Members, RankError, run_node
+from layoutcheck.ranks.own import OwnValues, apart
+from layoutcheck.ranks.specialise import one_device
 from layoutcheck.symbols import Expr
 
 CONVERSIONS = frozenset(
@@ -87,6 +90,8 @@ class TwinRunner:
         given: dict[int, Tensor],
         values: Sequence[dict[str, Any]],
         nodes: Sequence[dict[str, Node]],
+        members: Members,
+        own: dict[int, list[Any]],
         known: frozenset[tuple[int, int]] = frozenset(),
         stopped: bool = False,
     ) -> None:
@@ -94,7 +99,10 @@ class TwinRunner:
         self.analysis, self.ranks, self.values, self.nodes = analysis, ranks, values, nodes
         self.known = known
         """Outputs (call, slot) whose difference is known."""
-        self.twin = Twin(dict(given), [])
+        self.twin = Twin({v: x for v, x in given.items() if v not in own}, [])
+        self.own = OwnValues(ranks, members, self.on_ranks)
+        self.own.values.update(own)
+        self.calls = one_device(analysis, ranks)
         self.noise = torch.Generator().manual_seed(7)
 
     def walk(self) -> Twin:
@@ -174,6 +182,7 @@ class TwinRunner:
         found = self._compute(k, instance, outs)
         if self.twin.first is not None:
             return
+        apiece: list[list[Any]] | None = None
         for j, of in enumerate(outs):
             value = p.first[k] + j
             held = self.on_ranks(value)
@@ -185,25 +194,57 @@ class TwinRunner:
                 if self.stopped and isinstance(whole, torch.Tensor):
                     self.twin.wholes[value] = whole  # the ranks came to a halt: can one device go on?
                 continue
-            if isinstance(whole, torch.Tensor) and not self._claims(of):
-                # what it should be is known, and no claim is made of what the ranks hold: a later value shows
-                self.twin.wholes[value] = whole
-                continue
-            if isinstance(whole, torch.Tensor):
+            if isinstance(whole, torch.Tensor) and self._claims(of):
                 problem = difference(held, of, whole, self.ranks)
-                self.twin.compared += 1
-                if problem is not None:
-                    self.twin.first = (p.name_of(value), problem)
-                    self.twin.place = wrong_rows(held, of, whole, self.ranks)
-                    self.twin.value, self.twin.right = value, self._right(whole, of)
-                    return
-                self.twin.wholes[value] = self._spoiled(whole, of)
-                continue
-            try:
-                self.twin.wholes[value] = join(held, of, self.ranks)
-            except Undenoted:
-                self.twin.wholes[value] = None
-            self.twin.taken.append(p.name_of(value))
+                if problem is None or whole.is_floating_point() or not self._has_own(k):
+                    self.twin.compared += 1
+                    if problem is not None:
+                        self.twin.first = (p.name_of(value), problem)
+                        self.twin.place = wrong_rows(held, of, whole, self.ranks)
+                        self.twin.value, self.twin.right = value, self._right(whole, of)
+                        return
+                    self.twin.wholes[value] = self._spoiled(whole, of)
+                    continue
+            if apiece is None:
+                apiece = self._apiece(k) or []
+            if self._own_value(value, of, whole, held, apiece[j] if j < len(apiece) else None):
+                return
+
+    def _own_value(
+        self, value: int, of: Layout, whole: Any, held: list[Any], wanted: list[Any] | None
+    ) -> bool:
+        """Compare a value that is each rank's own; True where it differs."""
+        name = self.analysis.program.name_of(value)
+        pieces = held if wanted is None else wanted
+        try:
+            joined: Tensor | None = join(pieces, of, self.ranks) if self._claims(of) else None
+        except Undenoted:
+            joined = None
+        # what it is on one device is known, even where no claim is made of what the ranks hold: a later value shows
+        self.twin.wholes[value] = whole if isinstance(whole, torch.Tensor) else joined
+        if wanted is None:
+            if self.twin.wholes[value] is None or joined is not None:
+                self.twin.taken.append(name)
+            return False
+        self.own.values[value] = wanted
+        self.twin.compared += 1
+        found = apart(held, wanted)
+        if found is None:
+            return False
+        self.twin.first, self.twin.place = (name, found[1]), f"rank {found[0]} "
+        self.twin.value, self.twin.right = value, wanted
+        return True
+
+    def _apiece(self, k: int) -> list[list[Any]] | None:
+        """What a call should give on every rank."""
+        p = self.analysis.program
+        types = self.analysis.solution.typing.types
+        operands = [(v, types[v], self.twin.wholes.get(v)) for v in p.inputs[k]]
+        return self.own.run(p.nodes[k], self.nodes, operands)
+
+    def _has_own(self, k: int) -> bool:
+        """Whether ranks do something of their own here, or with what is their own."""
+        return self._own_literals(k) or any(v in self.own.values for v in self.analysis.program.inputs[k])
 
     def _right(self, whole: Tensor, of: Layout) -> list[Any] | None:
         """What each rank should hold."""
@@ -268,7 +309,7 @@ class TwinRunner:
                 return [wholes[0].expand(shape)]
             if code == "create" and isinstance(of, Layout) and "size" in instance.params and of.bound:
                 return None
-            if self._own_literals(k):
+            if p.nodes[k].name not in self.calls and self._own_literals(k):
                 return None
             try:
                 return self._run(k, wholes)
@@ -300,7 +341,7 @@ class TwinRunner:
 
     def _run(self, k: int, wholes: list[Any]) -> list[Any] | None:
         p = self.analysis.program
-        node = p.nodes[k]
+        node = self.calls.get(p.nodes[k].name, p.nodes[k])
         names = [r for r in node.refs()]
         holes = dict(zip(names, wholes))
         # Not copies: what an op writes into its operand must be seen by later readers of it and of its views.

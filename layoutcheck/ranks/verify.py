@@ -13,7 +13,17 @@ from layoutcheck.graph import Graph, Node
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.layouts import Layout, symbols_of
 from layoutcheck.program import PLACEHOLDER
-from layoutcheck.ranks.denote import Ranks, Undenoted, close, extents, join, number, share, summands
+from layoutcheck.ranks.denote import (
+    Ranks,
+    Undenoted,
+    close,
+    extents,
+    join,
+    number,
+    placement,
+    share,
+    summands,
+)
 from layoutcheck.ranks.interpreter import Groups, RankError, missing, run
 from layoutcheck.ranks.reference.registry import FLOATS
 from layoutcheck.ranks.specialise import all_ranks
@@ -193,8 +203,39 @@ def shares(
         for m in of.partial:
             n *= ranks.sizes[m]
         parts = summands(whole, n, generator) if of.partial else None
-        for mine, x in zip(out, share(whole, of, ranks, parts)):
+        off = placement(of, ranks).off
+        others: dict[tuple[int, ...], torch.Tensor] = {}
+        for r, (mine, x) in enumerate(zip(out, share(whole, of, ranks, parts))):
+            if (
+                off
+            ):  # a part of something that is on no axis, such as one of the experts: each has its own numbers
+                at = ranks.coordinates(r)
+                key = tuple(at[d.mesh] for d in off if d.mesh is not None)
+                x = others.setdefault(key, _other(x, others, generator))
             mine[name] = x
+    return out
+
+
+def _other(x: torch.Tensor, others: Mapping[Any, Any], generator: torch.Generator) -> torch.Tensor:
+    """Another tensor of the same kind: the first one is x itself."""
+    if not others or not x.is_floating_point():
+        return x
+    return torch.randn(x.shape, generator=generator, dtype=x.dtype) * x.std()
+
+
+def own_inputs(analysis: Analysis, ranks: Ranks, given: Sequence[Mapping[str, Any]]) -> dict[int, list[Any]]:
+    """Inputs of which each rank holds its own, by value number."""
+    p = analysis.program
+    out: dict[int, list[Any]] = {}
+    for k, kind in enumerate(p.kind):
+        of = analysis.solution.typing.types[p.first[k]] if kind == PLACEHOLDER else None
+        if not isinstance(of, Layout):
+            continue
+        try:
+            if placement(of, ranks).off:
+                out[p.first[k]] = [mine[p.nodes[k].name] for mine in given]
+        except Undenoted:
+            continue
     return out
 
 
@@ -286,7 +327,10 @@ def compare(
         error, where = str(raised.args[0]), raised.node
         if raised.rank is not None:
             error = f"rank {raised.rank}: {error}"
-    twin = TwinRunner(analysis, ranks, dict(wholes), held, names, known, stopped=error is not None).walk()
+    own = own_inputs(analysis, ranks, shares(analysis, ranks, wholes, seed))
+    twin = TwinRunner(
+        analysis, ranks, dict(wholes), held, names, groups, own, known, stopped=error is not None
+    ).walk()
     first = twin.first or ((where, error) if error is not None else None) or _buffers(analysis, ranks, given)
     return Verdict(
         ranks.world,

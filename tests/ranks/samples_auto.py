@@ -74,7 +74,7 @@ def full_target(rule: Rule) -> str:
 def pointwise(book: RuleBook) -> Iterator[Sample]:
     """Samples of all elementwise rules of torch."""
     for rule in book.rules.values():
-        if rule.kind != "elementwise" or not rule.target.startswith("aten."):
+        if rule.kind != "elementwise" or rule.then or not rule.target.startswith("aten."):
             continue
         op = rule.target.split(".")[1]
         schema = schema_of(rule.target)

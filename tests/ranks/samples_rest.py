@@ -74,6 +74,7 @@ def random_values() -> Iterator[Sample]:
         ("randn", {}),
         ("empty.memory_format", {}),
         ("empty_strided", dict(stride=[4, 1])),
+        ("empty_permuted", dict(physical_layout=[0, 1])),
     ):
         yield replace(_s(f"aten.{op}", size=size, **args), shape_only=True)
     yield _s("aten.randint", "one value", high=1, size=size)
