@@ -152,7 +152,7 @@ def test_a_report_and_a_finding_are_replayed(tmp_path: Path, capsys: pytest.Capt
             "it holds no counter-example",
         ),
         ({"counter_example": {"status": "differs"}}, "not a layoutcheck-counterexample/1 file"),
-        ([], "not a layoutcheck-counterexample/1 file"),
+        ([], "this holds no JSON object, so it is not a counter-example"),
     ],
 )
 def test_what_holds_none(

@@ -99,13 +99,8 @@ def test_round_trip_in_parts(p: int, dialect: str) -> None:
     """
     rows, width, inner = 2 * p, 8, 6
     x, router = routed(p, rows, width), torch.eye(p, width, dtype=torch.float64)
-    experts = [
-        [
-            random(*shape, seed=20 + 3 * e + i)
-            for i, shape in enumerate(((inner, width), (inner, width), (width, inner)))
-        ]
-        for e in range(p)
-    ]
+    shapes = ((inner, width), (inner, width), (width, inner))
+    experts = [[random(*n, seed=20 + 3 * e + i) for i, n in enumerate(shapes)] for e in range(p)]
     graphs, inputs = [], []
     for r in range(p):
         b = GraphBuilder({"tp": p}, rank=r, T=p * rows, dialect=dialect)
