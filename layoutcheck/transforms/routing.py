@@ -10,7 +10,7 @@ from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.states import join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
-from layoutcheck.transforms.caches import check_features
+from layoutcheck.transforms.caches import check_rows
 from layoutcheck.transforms.collectives import data_of
 from layoutcheck.transforms.pieces import resized
 from layoutcheck.transforms.reduce import check_pending, need_whole
@@ -164,7 +164,7 @@ def cache_write(call: Call) -> Result:
         check_pending(call, s, of, p)
     if cache is not None:
         check_pending(call, cache_slot, cache, call.name("cache"))
-        check_features(call, (cache_slot, cache), [(s, of) for _, s, of in values], slots)
+        check_rows(call, (cache_slot, cache), [(s, of) for _, s, of in values], slots)
     lead = [(p, s, of) for p, s, of in values if of.rank and of.axes[0]]
     if slots is not None and slots.rank == 1 and slots.axes[0]:
         for _, s, of in lead:
