@@ -33,13 +33,17 @@ def _token_axis(of: Layout) -> int:
 
 
 def _tail(of: Layout, cache: Layout) -> int | None:
-    """How many of a cache's last axes hold what a row of a value is; None where no number of them does."""
-    row = _product(of.shape[_token_axis(of) + 1 :])
-    for n in range(1, cache.rank + 1):
-        here = _product(cache.shape[cache.rank - n :])
-        if here == row or _wholes(cache, cache.rank - n) == _wholes(of, _token_axis(of) + 1):
-            return n
-    return None
+    """How many of a cache's last axes hold what a row of a value is, those of one head or row included; None where no
+    number of them does.
+    """
+    start = _token_axis(of) + 1
+    row, total = _product(of.shape[start:]), _wholes(of, start)
+    fitting = [
+        n
+        for n in range(1, cache.rank + 1)
+        if _product(cache.shape[cache.rank - n :]) == row or _wholes(cache, cache.rank - n) == total
+    ]
+    return max(fitting, default=None)
 
 
 def _product(sizes: tuple[Size, ...]) -> Size:
