@@ -69,7 +69,7 @@ def attention(
     style = b.step.style
     local = style.residual == "local"
     if style.queries == "local":
-        return _queries_local(b, x if local else b.own(x), inputs, topk, owns, local)
+        return _queries_local(b, x, inputs, topk, owns, local)
     rows = b.whole(x) if local else x
     if b.config.latent is None:
         return _output(b, _grouped_queries(b, rows, inputs), local), topk
@@ -163,9 +163,15 @@ def _latent(
 
 
 def _projections(
-    b: Writer, rows: Value, inputs: Inputs, latent: LatentAttention, heads: int, own: bool = False
+    b: Writer,
+    rows: Value,
+    inputs: Inputs,
+    latent: LatentAttention,
+    heads: int,
+    own: bool = False,
+    keys: bool = True,
 ) -> list[Value]:
-    """Query by head, latent, rotated key and normalised query latent."""
+    """Query by head, latent, rotated key and normalised query latent; without ``keys`` the two in the middle are nothing."""
     t, width = rows.shape
     quant = b.step.quant
     rank = latent.q_lora_rank
@@ -184,7 +190,7 @@ def _projections(
         b.cut(heads * dim, rank or width, axis=cut, dtype=quant)
         if cut is not None
         else b.moved("q_b_proj", heads * dim, rank or width, quant),
-        b.cut(kv + rope, width, dtype=quant),
+        b.cut(kv + rope, width, dtype=quant) if keys else None,
         b.weight(kv),
         *(heads, dim, latent.qk_nope_head_dim, rope, kv, rank or width),
     )
@@ -207,18 +213,21 @@ def _attend(
     inputs: Inputs,
     latent: LatentAttention,
     topk: Value | None,
+    written: Value | None = None,
 ) -> Value:
+    """Attention of the queries to a cache that these keys are put into, or that is ``written``."""
     t, heads = q.shape[:2]
     kv, nope, value = latent.kv_lora_rank, latent.qk_nope_head_dim, latent.v_head_dim
     cut = b.step.heads == "cut"
-    written = b.cached(
-        "tensor_cast.concat_and_cache_mla",
-        b.cache(kv + latent.qk_rope_head_dim),
-        "kv_cache",
-        kv_c_normed=compressed,
-        k_rot=rotated,
-        slot_mapping=inputs.slots,
-    )
+    if written is None:
+        written = b.cached(
+            "tensor_cast.concat_and_cache_mla",
+            b.cache(kv + latent.qk_rope_head_dim),
+            "kv_cache",
+            kv_c_normed=compressed,
+            k_rot=rotated,
+            slot_mapping=inputs.slots,
+        )
     weights = (
         b.cut(heads, nope, kv, axis=0 if cut else None),
         b.cut(heads, kv, value, axis=0 if cut else None),
@@ -272,26 +281,60 @@ def _fused_indexer(b: Writer, rows: Value, q_latent: Value, inputs: Inputs, inde
 
 
 def _queries_local(
-    b: Writer, own: Value, inputs: Inputs, topk: Value | None, owns: bool, local: bool
+    b: Writer, x: Value, inputs: Inputs, topk: Value | None, owns: bool, local: bool
 ) -> tuple[Value, Value | None]:
-    """Queries of a rank's own rows with all heads; latent, rotated key and indexer key are gathered."""
+    """Queries of a rank's own rows with all heads. Where it has no other rows, latent, rotated key and indexer key are gathered;
+    where it has all, they are made of all."""
     c = b.config
     assert c.latent is not None and c.indexer is not None
-    q, compressed, rotated, q_latent = _projections(b, own, inputs, c.latent, c.num_attention_heads, own=True)
-    compressed, rotated = b.whole(compressed), b.whole(rotated)
+    own = x if local else b.own(x)
+    heads = c.num_attention_heads
+    q, compressed, rotated, q_latent = _projections(b, own, inputs, c.latent, heads, own=True, keys=local)
+    written = None
+    if local:
+        compressed, rotated = b.whole(compressed), b.whole(rotated)
+    else:
+        written = _keys(b, x, inputs, c.latent)
     if owns:
-        topk = _split_indexer(b, own, q_latent, inputs, c.indexer)
-    mixed = _attend(b, q, compressed, rotated, inputs, c.latent, topk)
+        topk = _split_indexer(b, own, None if local else x, q_latent, inputs, c.indexer)
+    mixed = _attend(b, q, compressed, rotated, inputs, c.latent, topk, written)
     flat = b.codes(b.view(mixed, mixed.shape[0], _flat(mixed)))
     branch = b.project(flat, c.hidden_size, module="o_proj")
     return (branch if local else b.whole(branch)), topk
 
 
-def _split_indexer(b: Writer, own: Value, q_latent: Value, inputs: Inputs, indexer: Indexer) -> Value:
+def _keys(b: Writer, rows: Value, inputs: Inputs, latent: LatentAttention) -> Value:
+    """The cache with latent and rotated key of all rows, apart from the queries."""
+    kv, rope = latent.kv_lora_rank, latent.qk_rope_head_dim
+    cos, sin = (b.view(v, b.tokens, rope) for v in (inputs.cos, inputs.sin))
+    *_, written = b.wrapped(
+        "tensor_cast.kv_rmsnorm_rope_cache",
+        b.cache(kv + rope),
+        "kv_cache",
+        [((b.tokens, rope), b.dtype), ((b.tokens, kv), b.dtype)],
+        kv=b.project(b.codes(rows), kv + rope),
+        gamma=b.weight(kv),
+        cos=cos,
+        sin=sin,
+        slot_mapping=inputs.slots,
+        kv_lora_rank=kv,
+        qk_rope_head_dim=rope,
+    )
+    b.show(written)
+    return written
+
+
+def _split_indexer(
+    b: Writer, own: Value, rows: Value | None, q_latent: Value, inputs: Inputs, indexer: Indexer
+) -> Value:
+    """The indexer on a rank's own queries; keys of all ``rows``, or gathered from every rank's own."""
     t, heads, dim = own.shape[0], indexer.heads, indexer.head_dim
     queries = b.view(b.project(b.codes(q_latent), heads * dim), 1, t, heads, dim)
     weights = b.view(b.project((own, None), heads), 1, t, heads)
-    key = b.whole(b.norm(b.project((own, None), dim)))
+    if rows is None:
+        key = b.whole(b.norm(b.project((own, None), dim)))
+    else:
+        key = b.norm(b.project((rows, None), dim))
     written = b.cached(
         "tensor_cast.siso_reshape_and_cache", b.cache(dim), "kv_cache", key=key, slot_mapping=inputs.slots
     )
