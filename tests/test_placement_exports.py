@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,14 @@ def test_the_repr_and_the_notes() -> None:
         found.notes[0]
         == "attention block 0 keeps its weights whole: its weights or heads do not divide among tp"
     )
+
+
+def test_the_certificate_is_data() -> None:
+    found = annotate(GLM, "dsa-cp-query-local", groups={"tp": 4})
+    proof = found.certificate()
+    assert proof["method"] == "min-cut" and proof["bound"] == found.price
+    assert json.loads(json.dumps(proof)) == proof
+    for part in proof["parts"]:
+        assert sum(edge["capacity"] for edge in part["cut"]) == part["flow"]
+        assert all(edge["flow"] == edge["capacity"] for edge in part["cut"])
+    assert any(edge["from"].endswith("needed Full") for part in proof["parts"] for edge in part["cut"])

@@ -124,6 +124,7 @@ def document(graph: str, found: Any, told: list[str]) -> dict[str, Any]:
             name: {"axis": s.axis, "ways": s.ways, "parts": s.parts} for name, s in found.shards.items()
         },
         "notes": list(found.notes),
+        "certificate": found.certificate(),
         "explanations": told,
     }
 

@@ -121,6 +121,12 @@ class AnnotatedGraph:
 
         return explain(self._placed, node)
 
+    def certificate(self) -> dict[str, Any]:
+        """Why nothing is cheaper: the cut of each part that was free, and the flow that fills it."""
+        from layoutcheck.placement.proof import proof
+
+        return proof(self._placed)
+
     def to_fx(self, groups: dict[str, str] | None = None) -> GraphModule:
         """A GraphModule that torch runs, with functional collectives; parameters are inputs, as in the graph. Needs torch.
 
