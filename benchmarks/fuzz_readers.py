@@ -1,4 +1,4 @@
-"""Read damaged and hostile files by the ten thousand: nothing but InputError may come out.
+"""Read damaged and hostile graphs and other documents by the ten thousand: nothing but InputError may come out.
 
     python benchmarks/fuzz_readers.py [COUNT=20000] [--seed N]
 
@@ -17,11 +17,14 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from fuzz_files import damaged  # noqa: E402
 from fuzz_inputs import mutations  # noqa: E402
 
 from layoutcheck.errors import InputError  # noqa: E402
@@ -30,6 +33,20 @@ from layoutcheck.readers import load  # noqa: E402
 
 LIMIT = 2.0
 """Seconds of CPU for one file."""
+
+
+def write_again(path: Path) -> str:
+    """Read a graph and write it as JSON."""
+    return dumps(load(path))
+
+
+def files(seed: int) -> Iterator[tuple[str, str, Callable[[Path], Any], bytes]]:
+    """Three graphs, then another document, and so on: the kind, the name, what reads it, and the bytes."""
+    others = damaged(seed)
+    for number, (kind, name, data) in enumerate(mutations(seed), 1):
+        yield kind, name, write_again, data
+        if number % 3 == 0:
+            yield next(others)
 
 
 def main() -> int:
@@ -42,16 +59,19 @@ def main() -> int:
     slowest, failures = (0.0, ""), 0
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        for index, (kind, name, data) in enumerate(itertools.islice(mutations(options.seed), options.count)):
-            path = Path(folder) / name
+        for index, (kind, name, read, data) in enumerate(
+            itertools.islice(files(options.seed), options.count)
+        ):
+            path = Path(folder) / kind / name
+            path.parent.mkdir(exist_ok=True)
             path.write_bytes(data)
             start = time.process_time()
             try:
-                dumps(load(path))
+                read(path)
                 result = "ok"
             except InputError as error:
                 result = "InputError"
-                if not (error.where or "").startswith(str(path)):
+                if read is write_again and not (error.where or "").startswith(str(path)):
                     result = "InputError without the path"
                     failures += 1
             except BaseException as error:

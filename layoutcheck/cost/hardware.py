@@ -190,10 +190,12 @@ def read_hardware(path: Path) -> Hardware:
             collectives=collectives,
             sources=_sources(data),
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
         what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, (TypeError, AttributeError)):
+            what = f"an entry is of another type than it should be: {error}"
         raise InputError(what, where=str(path)) from error
 
 

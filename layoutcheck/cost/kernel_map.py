@@ -22,6 +22,7 @@ from pathlib import Path
 from attrs import frozen
 
 from layoutcheck.errors import InputError
+from layoutcheck.expressions import parse_expression
 from layoutcheck.resources import rules_dir
 
 _SPLIT = re.compile(r"\s+(?=[A-Za-z_]\w*=(?!=))")
@@ -153,7 +154,7 @@ def _line(text: str, where: str) -> Line | None:
         if len(expression) > MOST_CHARACTERS:
             raise InputError(f"an expression of more than {MOST_CHARACTERS} characters", where=where)
         try:
-            values[name] = ast.parse(expression.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError) as error:
+            values[name] = parse_expression(expression.strip())
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise InputError(f"not an expression: {expression}", where=where) from error
     return Line(kernel, label, values, values.pop("if", None), where)

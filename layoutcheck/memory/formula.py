@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any
 
 from layoutcheck.errors import InputError
+from layoutcheck.expressions import parse_expression
 
 _LONGEST = 4000
 _DEEPEST = 100
@@ -83,7 +84,7 @@ def _parse(text: str) -> ast.expr:
     if len(text) > _LONGEST:
         raise InputError(f"formula is longer than {_LONGEST} characters", where=text[:60])
     try:
-        return ast.parse(text, mode="eval").body
+        return parse_expression(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"not a formula: {error}", where=text[:60]) from None
 
