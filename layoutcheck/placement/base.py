@@ -117,7 +117,26 @@ def strip(analysis: Analysis, tokens: Tokens) -> Base:
         _retype(base, k, memo)
         for v in outs:
             base.alias[v] = v
+    base.kept = _alive(base)
     return base
+
+
+def _alive(base: Base) -> list[int]:
+    """The calls that stay, without movements that only conversions read."""
+    p = base.analysis.program
+    uses = base.analysis.uses
+    needed: set[int] = set()
+    out: list[int] = []
+    for k in reversed(base.kept):
+        values = range(p.first[k], p.first[k] + p.outs[k])
+        rule = base.instance(k).rule if p.op[k] >= 0 else None
+        moves = rule is not None and rule.kind == "code" and rule.code in MOVES and not rule.mutates
+        read = any(uses.get(v) for v in values)
+        if moves and read and not needed.intersection(values) and not base.written.intersection(values):
+            continue
+        needed.update(base.root(v) for v in p.inputs[k])
+        out.append(k)
+    return out[::-1]
 
 
 def _written(analysis: Analysis) -> set[int]:

@@ -23,6 +23,7 @@ class Converter:
     names: Names
     rank: int
     ranks: tuple[int, ...]
+    group: str
 
     def write(self, kind: str, source: Node, full: Layout, local: Layout | None) -> list[Node]:
         """The nodes of one conversion of the value that `source` gives; the last one gives the result.
@@ -84,7 +85,7 @@ class Converter:
             "rank": self.ranks[self.rank] if self.rank < len(self.ranks) else self.rank,
             "ranks": self.ranks,
             "size": self.tokens.group.size,
-            "group": self.tokens.group.name,
+            "group": self.group,
         }
         for number, (target, args) in enumerate(self.dialect.steps[kind]):
             at = self._node(

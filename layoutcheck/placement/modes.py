@@ -158,6 +158,8 @@ class Ways:
         form = self.base.full[value]
         if not isinstance(of, Layout) or not isinstance(form, Layout):
             return None
+        if value not in self.base.own and set(self.base.tokens.group.axes) & set(of.partial):
+            return PARTIAL
         return FULL if value in self.base.own or self.base.tokens.full(of) is of else LOCAL
 
     def _together(self, reads: Sequence[int], states: Sequence[int | None]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -249,6 +249,19 @@ def _stuck(analysis: Analysis, problem: ProgramProblem, error: Infeasible, contr
     return f"no placement holds {contract.name}: its boundaries contradict each other or the weights' layout{where}"
 
 
+def _name_in_graph(analysis: Analysis, group: Group) -> str:
+    """The name by which the graph's own collectives call a group; the group's where they name none."""
+    groups = analysis.mesh.groups
+    found = Counter(
+        arg
+        for node in analysis.graph.nodes
+        if node.op == "call_function"
+        for arg in (*node.args, *node.kwargs.values())
+        if isinstance(arg, str) and arg in groups and groups[arg].axes == group.axes
+    )
+    return found.most_common(1)[0][0] if found else group.name
+
+
 def _written(placed: Placed) -> Placed:
     for value, root in enumerate(placed.base.alias):
         if root != value:
@@ -276,7 +289,12 @@ def _written(placed: Placed) -> Placed:
     if ranks is None:
         ranks = tuple(range(size)) if isinstance(size, int) else ()
     converter = Converter(
-        tokens, dialect_of(analysis.graph), Names(n.name for n in analysis.graph.nodes), rank, ranks
+        tokens,
+        dialect_of(analysis.graph),
+        Names(n.name for n in analysis.graph.nodes),
+        rank,
+        ranks,
+        _name_in_graph(analysis, tokens.group),
     )
     emitter = Emitter(
         placed.ways,
