@@ -14,7 +14,7 @@ import attrs
 from layoutcheck.infer.run import transform_of, written_back
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
-from layoutcheck.placement.problem import FULL, LOCAL
+from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL
 from layoutcheck.program import CALL
 
 MAX_VIEWS = 16
@@ -61,8 +61,11 @@ class Buffers:
 
     def fits(self, of: Layout, state: int) -> bool:
         """Whether what was written leaves a buffer in its state."""
+        group = set(self.base.tokens.group.axes)
+        if state == PARTIAL:
+            return group <= set(of.partial)
         cut = self.base.tokens.is_cut(of)
-        return cut if state == LOCAL else not cut and not set(self.base.tokens.group.axes) & set(of.partial)
+        return cut if state == LOCAL else not cut and not group & set(of.partial)
 
 
 def states_around(

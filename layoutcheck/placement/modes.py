@@ -82,6 +82,10 @@ class Ways:
         """
         if k not in self.done:
             self.done[k] = self._ways(k)
+            first = self.base.analysis.program.first[k]
+            self.pending.update(
+                first + j for way in self.done[k] for j, state in enumerate(way.gives) if state == PARTIAL
+            )
         return self.done[k]
 
     def _ways(self, k: int) -> tuple[Way, ...]:
@@ -107,8 +111,6 @@ class Ways:
         for way in known[:]:
             for j, (state, of) in enumerate(zip(way.gives, way.outs)):
                 value = p.first[k] + j
-                if state == PARTIAL:
-                    self.pending.add(value)
                 if state == LOCAL and self.local(value) is not of:
                     self.odd.setdefault(value, of)
         return known
@@ -247,11 +249,11 @@ class Ways:
             else []
             for v in reads
         }
-        for state in (FULL, LOCAL):
+        for state in (FULL, LOCAL, PARTIAL):
             fixed = {v: state for v in reads if v in self.base.written}
             if any(not self.buffers.can(v, state) for v in fixed):
                 continue
-            for states in states_around(reads, choices, fixed, state):
+            for states in states_around(reads, choices, fixed, LOCAL if state == LOCAL else FULL):
                 ins = tuple(self.layout(v, s) for v, s in zip(reads, states))
                 if any(x is None and isinstance(self.base.full[v], Layout) for x, v in zip(ins, reads)):
                     continue
@@ -278,6 +280,8 @@ class Ways:
                     continue
                 if made and state == LOCAL and not self._is_shorter(result.outs, forms):
                     continue
+                if made and state == PARTIAL and not self._is_part(result.outs):
+                    continue
                 for v, of, g in zip(outs, result.outs, gives):
                     if v in made:
                         self.buffers.made(v, state, of)
@@ -287,6 +291,11 @@ class Ways:
                     self.buffers.write(v, state, of)
                 yield Way(states, gives, ins, tuple(result.outs[: len(outs)]))
                 break
+
+    def _is_part(self, outs: Sequence[Any]) -> bool:
+        """Whether a buffer is made with what one rank knows of a sum, or is a view of one."""
+        group = set(self.base.tokens.group.axes)
+        return all(isinstance(of, Layout) and group <= {*of.partial, *of.bound_map} for of in outs)
 
     def _is_shorter(self, outs: Sequence[Any], forms: Ins) -> bool:
         """Whether a buffer made Local has the extents of a share."""
