@@ -67,6 +67,18 @@ def test_sparse_attention_needs_each_of_its_parts(picking: str, sparse: bool) ->
     assert [layer.blocks[0].kind for layer in roles.layers] == ["attention", "attention"]
 
 
+@pytest.mark.parametrize("shared_expert", [True, False])
+def test_experts_that_a_table_chooses(shared_expert: bool) -> None:
+    """No top-k: the ids of the input are looked up, and the gate only weighs what the table gives."""
+    decoder = Decoder(tabled=True, shared_expert=shared_expert)
+    analysis = analysed(decoder.build())
+    roles = find_roles(analysis)
+    assert [[b.kind for b in layer.blocks] for layer in roles.layers] == [["attention", "moe"]] * 2
+    for role in ("moe.gate", "moe.topk", "moe.shared"):
+        assert names(analysis, roles, role) == decoder.marks.get(role, set()), role
+    assert names(analysis, roles, "moe.routed") >= decoder.marks["moe.routed"]
+
+
 def test_experts_without_a_shared_one() -> None:
     analysis = analysed(Decoder(shared_expert=False).build())
     roles = find_roles(analysis)

@@ -71,7 +71,7 @@ STREAMS = {
     **{"o_groups": 2, "o_lora_rank": 12, "hc_sinkhorn_iters": 3, "sliding_window": 8, "head_dim": 16},
     "layer_types": ["compressed_sparse_attention", "sliding_attention"],
     "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4},
-    "mlp_layer_types": ["moe", "moe"],
+    "mlp_layer_types": ["hash_moe", "moe"],
     "num_key_value_heads": 1,
 }
 # family: (configuration, blocks of each layer, which layers' attention is sparse)

@@ -34,7 +34,7 @@ def classify(flow: Flow, branch: Branch, norms: dict[int, list[Norm]], roles: di
         block.kind, block.core = "attention", tuple(sorted(core))
         _attention(flow, branch, block, {flow.maker[v] for v in data} & calls, roles)
     else:
-        picks = [c for c in sorted(calls) if _picks(flow, c)]
+        picks = [c for c in sorted(calls) if _picks(flow, c)] or _tabled(flow, branch, calls)
         if picks:
             block.kind, block.picks = "moe", tuple(picks)
             _experts(flow, branch, block, roles)
@@ -171,10 +171,34 @@ def _reads(flow: Flow, call: int, roots: set[int]) -> bool:
     return any(flow.root(v) in roots for v in flow.data_inputs(call) if flow.kinds[v] == "A")
 
 
+def _tabled(flow: Flow, branch: Branch, calls: Calls) -> list[int]:
+    """Choices by a table: lookups of integers by the ids of the input, whose result calls of the branch read."""
+    todo = [v for c in sorted(calls) for v in flow.program.inputs[c] if v not in branch.values]
+    found: Calls = set()
+    seen: set[int] = set()
+    while todo:
+        v = todo.pop()
+        if v in seen or flow.kinds[v] != "C" or not flow.is_index(v):
+            continue
+        seen.add(v)
+        call = flow.maker[v]
+        if flow.is_choice_by_table(call):
+            found.add(call)
+        else:
+            todo.extend(flow.program.inputs[call])
+    return sorted(found)
+
+
 def _experts(flow: Flow, branch: Branch, block: Block, roles: dict[int, str]) -> None:
     p = flow.program
     values = set(branch.values)
     outputs = [v for c in block.picks for v in range(p.first[c], p.first[c] + p.outs[c])]
+    tabled = [c for c in block.picks if c not in block.calls]
+    if tabled:
+        # What orders tokens and picks weights by a table's choice depends on no hidden state.
+        beside = flow.ahead(outputs, flow.back((branch.end,), above=min(tabled) - 1))
+        block.calls |= {flow.maker[v] for v in beside - values} | set(tabled)
+        values |= beside
     chosen = flow.ahead(outputs, values)
     scored = flow.back([v for c in block.picks for v in p.inputs[c]], above=flow.maker[branch.root] - 1)
     gating = {flow.maker[v] for v in scored & values} & block.calls
@@ -186,6 +210,13 @@ def _experts(flow: Flow, branch: Branch, block: Block, roles: dict[int, str]) ->
     if block.merge is not None:
         ends = range(p.first[block.merge], p.first[block.merge] + p.outs[block.merge])
         late = {flow.maker[v] for v in flow.ahead(ends, values)} | {block.merge}
+    if tabled:
+        # Scores only weigh what the table chose, and lead to no sum of their own.
+        added = sum_of(flow, block.merge) if block.merge is not None else None
+        behind = flow.back([v for v in added[:2] if v in shared]) if added is not None else set()
+        scored |= shared - behind
+        gating |= {flow.maker[v] for v in shared - behind} & block.calls
+        shared &= behind
     gates = [c for c in sorted(gating) if flow.is_weight_product(c)]
     if gates:
         after = {

@@ -1,8 +1,8 @@
 """Dataflow by values: what depends on what, through data or through indices, with in-place writes made visible.
 
 Classes of values: `W` weights and constants, `A` activations, `I` indices and masks that come with the inputs, `C` those that
-were chosen by a computation on activations (top-k), and `-` for what is no tensor. A weight looked up by chosen
-indices is still a weight; one looked up by indices of the inputs is an activation (an embedding).
+were chosen by a computation on activations (top-k) or by a table of the input's ids, and `-` for what is no tensor. A weight
+looked up by chosen indices is still a weight; one looked up by indices of the inputs is an activation (an embedding).
 """
 
 from __future__ import annotations
@@ -74,6 +74,17 @@ class Flow:
             return False
         data = self.data_inputs(call)
         return sum(self.kinds[v] == "A" for v in data) >= 2 and all(self.kinds[v] == "A" for v in data)
+
+    def is_choice_by_table(self, call: int) -> bool:
+        """Whether a call looks integers up in a weight: what the ids of the input stand for, such as their experts."""
+        fact = self.fact(call)
+        ins = self.program.inputs[call]
+        return (
+            fact is not None
+            and fact.looks_up
+            and any(self.kinds[v] == "W" and self.is_index(v) for v in ins)
+            and any(self.kinds[v] == "I" and self.is_index(v) for v in ins)
+        )
 
     def root(self, value: int) -> int:
         """Where the content of a value was computed: back over views, slices, casts, collectives and codes."""
@@ -194,7 +205,7 @@ def _kind(flow: Flow, call: int, value: int, written: list[int]) -> str:
         return "-"
     found = {flow.kinds[v] for v in flow.program.inputs[call]} | {flow.kinds[w] for w in written}
     if flow.is_index(value):
-        if "A" in found or "C" in found:
+        if "A" in found or "C" in found or ("I" in found and flow.is_choice_by_table(call)):
             return "C"
         return "I" if "I" in found else "W"
     if "A" in found:

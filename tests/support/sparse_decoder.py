@@ -34,6 +34,7 @@ class SparseDecoder:
         wrong: one of `WRONG` (in the style `dsa-cp-prefill`).
         style: one of `STYLES`.
         fixed: sizes of views and of the mask as numbers; else as what is left over, and by an operand.
+        tabled: experts are chosen by a table of the ids, and only weighed by the gate (on one device).
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class SparseDecoder:
         dialect: str = "c10d",
         style: str = STYLES[0],
         fixed: bool = True,
+        tabled: bool = False,
     ) -> None:
         assert not wrong or (wrong in WRONG and p > 1 and style == STYLES[0])
         groups = {"tp": p} if p > 1 else {}
@@ -53,6 +55,8 @@ class SparseDecoder:
         self.picking, self.gated, self.shared_expert = picking, gated, shared_expert
         self.p, self.wrong, self.style, self.fixed = p, wrong, style, fixed
         self.full = style in ("dsa-cp-entry-slice", "mc2-decode")
+        self.tabled = tabled
+        self.ids = self.b.tokens()
         self.marks: dict[str, set[str]] = {}
         self.later: list[Val] = []
         self.picked: Val | None = None
@@ -149,8 +153,13 @@ class SparseDecoder:
             logits = self.cut(logits)
         t = x.shape[0]
         scores = self.mark("moe.gate", b.call("aten.softmax.int", logits, -1, shape=(t, EXPERTS)))
-        metas = [((t, 2), "float32"), ((t, 2), "int64")]
-        weights, ids = b.call_many("aten.topk.default", scores, 2, metas=metas)
+        if self.tabled:
+            table = b.input("table", (32, 2), "int64")
+            ids = b.call("aten.index.Tensor", table, [self.ids], shape=(t, 2), dtype="int64")
+            weights = self.mark("moe.routed", b.call("aten.gather.default", scores, 1, ids, shape=(t, 2)))
+        else:
+            metas = [((t, 2), "float32"), ((t, 2), "int64")]
+            weights, ids = b.call_many("aten.topk.default", scores, 2, metas=metas)
         self.mark("moe.topk", ids)
         up, down = b.weight((EXPERTS, 5, WIDTH)), b.weight((EXPERTS, WIDTH, 5))
         mine = b.call("aten.index.Tensor", up, [ids], shape=(t, 2, 5, WIDTH))
@@ -187,7 +196,7 @@ class SparseDecoder:
     def build(self, layers: int = 2) -> Json:
         b = self.b
         table = b.weight((32, WIDTH))
-        x = self.mark("embedding", b.call("aten.embedding.default", table, b.tokens(), shape=(T, WIDTH)))
+        x = self.mark("embedding", b.call("aten.embedding.default", table, self.ids, shape=(T, WIDTH)))
         x = x if self.full else self.cut(x)
         for layer in range(layers):
             x = self.mark("residual", b.add(x, self.attention(self.norm(x, "norm.input"))))
@@ -199,4 +208,8 @@ class SparseDecoder:
         last = last if self.full or self.wrong == "local_head" else self.gather(last)
         logits = self.mark("lm_head", b.linear(last, b.weight((32, WIDTH))))
         b.output([logits, *self.later])
-        return b.graph()
+        graph = b.graph()
+        if self.tabled:
+            tables = [n["name"] for n in graph["nodes"] if n["name"].startswith("table")]
+            graph["inputs"] = {name: {"kind": "buffer"} for name in tables}
+        return graph
