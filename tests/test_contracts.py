@@ -92,8 +92,8 @@ MISTAKES: dict[str, tuple[Json, str]] = {
     "name": ({"name": ""}, "mine.json: a contract needs a `name`"),
     "key": ({"boundary": []}, "mine.json: unknown key 'boundary'; did you mean boundaries?"),
     "no boundaries": ({"boundaries": []}, "mine.json: a contract needs at least one boundary"),
-    "not a list": ({"boundaries": {}}, "mine.json: boundaries: here belongs a list, not dict"),
-    "not an object": ({"boundaries": [1]}, "mine.json: boundaries[0]: here belongs an object, not int"),
+    "not a list": ({"boundaries": {}}, "mine.json: boundaries: here belongs a list, not an object"),
+    "not an object": ({"boundaries": [1]}, "mine.json: boundaries[0]: here belongs an object, not a number"),
     "role": (
         {"boundaries": [{"role": "moe.gates", "operand": "input", "require": "Full"}]},
         "mine.json: boundaries[0].role: unknown 'moe.gates'; did you mean moe.gate?",
@@ -154,7 +154,7 @@ MISTAKES: dict[str, tuple[Json, str]] = {
     "applies": ({"applies": {"sparse": 1}}, "mine.json: applies: `sparse` is true or false, not 1"),
     "extends": (
         {"extends": "dsa-cp-prefil"},
-        "--contract: there is no contract 'dsa-cp-prefil'; did you mean dsa-cp-prefill?",
+        "mine.json: extends: there is no contract 'dsa-cp-prefil'; did you mean dsa-cp-prefill?",
     ),
     "without": (
         {"extends": "dsa-cp-prefill", "without": ["moe.gate output"]},

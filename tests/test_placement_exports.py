@@ -122,6 +122,21 @@ def test_the_repr_and_the_notes() -> None:
     )
 
 
+def test_a_trusted_sum_stays_and_its_warning_too() -> None:
+    """The shape-only reading: the shared expert's result is Local, no reduce_scatter is added, and the warning stays."""
+    graph = layoutcheck.load(EXPORTS / "shared_expert_fault.pt2")
+    found = annotate(graph, "sequence-parallel", groups={"tp": 4}, trust={"moe.shared": "shape-only"})
+    assert "reduce_scatter" not in found.counts()
+    report = found.check()
+    assert [(f.code, f.node, f.severity.value) for f in report.findings] == [
+        ("LC203", "all_reduce", "warning"),
+        ("LC203", "all_reduce_1", "warning"),
+    ]
+    assert found.layouts["wait_tensor"] == "f32[pad(T, 4*ceil(T/4))/4@tp, 64]"
+    again = annotate(found.graph, "sequence-parallel", groups={"tp": 4}, trust={"moe.shared": "shape-only"})
+    assert again.graph == found.graph
+
+
 def test_the_certificate_is_data() -> None:
     found = annotate(GLM, "dsa-cp-query-local", groups={"tp": 4})
     proof = found.certificate()

@@ -9,8 +9,8 @@ import pytest
 
 import layoutcheck
 from layoutcheck.placement.annotated import AnnotatedGraph, annotate
+from layoutcheck.placement.certificate import verify
 from layoutcheck.placement.provenance import RECORD
-from layoutcheck.placement.solve import verify
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "graphs"
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the reference graphs are not beside the project")

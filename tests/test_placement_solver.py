@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Infeasible, Mode, Op, Problem, Value, price_of
-from layoutcheck.placement.solve import solve, verify
+from layoutcheck.placement.certificate import verify
+from layoutcheck.placement.problem import (
+    FULL,
+    LOCAL,
+    PARTIAL,
+    Infeasible,
+    Mode,
+    Op,
+    Placement,
+    Problem,
+    Solved,
+    Value,
+    price_of,
+)
+from layoutcheck.placement.solve import solve
 
 pytest.importorskip("scipy")
 
@@ -88,9 +103,51 @@ def problems(draw: st.DrawFn, chain: bool = False) -> Problem:
     return Problem(tuple(ops), tuple(values))
 
 
+MOVES = (
+    ("scatter", PARTIAL, LOCAL),
+    ("gather", LOCAL, FULL),
+    ("reduce", PARTIAL, FULL),
+    ("slice", FULL, LOCAL),
+)
+
+
+def conversions(value: Value, born: int, needs: set[int]) -> int | None:
+    """The least sum of prices of conversions that lead from one state to all that are needed, over all sets of conversions."""
+    best = None
+    for made in product((False, True), repeat=len(MOVES)):
+        picked = [m for m, yes in zip(MOVES, made) if yes]
+        paid = [getattr(value, name) for name, _, _ in picked]
+        have = {born}
+        for _ in MOVES:
+            have.update(to for _, start, to in picked if start in have)
+        if None not in paid and needs <= have and (best is None or sum(paid) < best):
+            best = sum(paid)
+    return best
+
+
+def reference_price(problem: Problem, modes: tuple[int, ...]) -> int | None:
+    """What a choice of modes costs, counted from the definition alone. None where an operand can't be had."""
+    chosen = [op.modes[m] for op, m in zip(problem.ops, modes)]
+    total = sum(m.price for m in chosen)
+    for v, value in enumerate(problem.values):
+        born = [m.gives[op.writes.index(v)] for op, m in zip(problem.ops, chosen) if v in op.writes]
+        needs = set()
+        for op, mode in zip(problem.ops, chosen):
+            for slot, read in enumerate(op.reads):
+                if read == v and mode.needs[slot] is not None:
+                    if not born or (slot, born[0], mode.needs[slot]) in op.barred:
+                        return None
+                    needs.add(mode.needs[slot])
+        paid = conversions(value, born[0], needs) if needs else 0
+        if paid is None:
+            return None
+        total += paid
+    return total
+
+
 def brute_force(problem: Problem) -> int | None:
     """The least price over all choices of modes."""
-    found = [price_of(problem, c) for c in product(*(range(len(op.modes)) for op in problem.ops))]
+    found = [reference_price(problem, c) for c in product(*(range(len(op.modes)) for op in problem.ops))]
     return min((p for p in found if p is not None), default=None)
 
 
@@ -101,18 +158,132 @@ def holds(problem: Problem) -> str:
     except Infeasible:
         assert best is None
         return "none"
-    assert best == found.price
+    assert best == found.price == price_of(problem, found.modes) == reference_price(problem, found.modes)
     assert verify(problem, found) is None
     return found.certificate.method
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=2500, deadline=None)
 @given(problems(chain=True))
 def test_the_cut_is_as_cheap_as_the_cheapest_of_all(problem: Problem) -> None:
     holds(problem)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=2500, deadline=None)
 @given(problems())
 def test_cut_and_integer_program_are_as_cheap_as_the_cheapest_of_all(problem: Problem) -> None:
     holds(problem)
+
+
+# ---- wrong certificates
+
+
+def _another_part(found: Placement, **changes: Any) -> Placement:
+    """The placement with its first cut changed."""
+    certificate = found.certificate
+    at = next(i for i, p in enumerate(certificate.parts) if p.solved.method == "min-cut")
+    part = certificate.parts[at]
+    new = attrs.evolve(part, solved=attrs.evolve(part.solved, **changes))
+    parts = (*certificate.parts[:at], new, *certificate.parts[at + 1 :])
+    return attrs.evolve(found, certificate=attrs.evolve(certificate, parts=parts))
+
+
+def _first_cut(found: Placement) -> Solved:
+    return next(p.solved for p in found.certificate.parts if p.solved.method == "min-cut")
+
+
+def _capacity(found: Placement) -> Placement:
+    """An edge that lets more through than it costs, and a flow that uses it."""
+    cut = _first_cut(found)
+    x, y, c = next(e for e in cut.network if e[2] is not None)
+    network = tuple((x, y, c + 1) if e[:2] == (x, y) else e for e in cut.network)
+    return _another_part(found, network=network)
+
+
+def _implication(found: Placement) -> Placement:
+    """What follows from nothing."""
+    cut = _first_cut(found)
+    o, op = next((o, op) for o, op in enumerate(cut.problem.ops) if len(op.modes) > 1)
+    return _another_part(found, network=(*cut.network, ("source", (o, len(op.modes) - 1), None)))
+
+
+def _edge(found: Placement) -> Placement:
+    return _another_part(found, network=(*_first_cut(found).network, ("source", "sink", 1)))
+
+
+def _flow(found: Placement) -> Placement:
+    cut = _first_cut(found)
+    return _another_part(found, flow={(x, y): 1 for x, y, _ in cut.network})
+
+
+def _side(found: Placement) -> Placement:
+    return _another_part(found, source_side=frozenset(("source", "sink")))
+
+
+def _constant(found: Placement) -> Placement:
+    cut = _first_cut(found)
+    return _another_part(found, constant=cut.constant + 1, bound=cut.bound + 1)
+
+
+def _price(found: Placement) -> Placement:
+    """A part whose op is said to cost less."""
+    cut = _first_cut(found)
+    op = cut.problem.ops[0]
+    less = attrs.evolve(op, modes=tuple(attrs.evolve(m, price=m.price - 1) for m in op.modes))
+    return _another_part(found, problem=attrs.evolve(cut.problem, ops=(less, *cut.problem.ops[1:])))
+
+
+def _reader(found: Placement) -> Placement:
+    """A part with a reader that is not there."""
+    cut = _first_cut(found)
+    v = len(cut.problem.values) - 1
+    more = Op((v,), (), (Mode((FULL,), ()),), frozenset({(0, PARTIAL, LOCAL), (0, LOCAL, PARTIAL)}))
+    modes = (*cut.modes, 0)
+    return _another_part(found, problem=attrs.evolve(cut.problem, ops=(*cut.problem.ops, more)), modes=modes)
+
+
+def _left_out(found: Placement) -> Placement:
+    certificate = found.certificate
+    return attrs.evolve(found, certificate=attrs.evolve(certificate, parts=certificate.parts[1:]))
+
+
+def _forced(found: Placement) -> Placement:
+    certificate = found.certificate
+    more = attrs.evolve(certificate, forced=certificate.forced + 1, bound=certificate.bound + 1)
+    return attrs.evolve(found, certificate=more)
+
+
+def _bound(found: Placement) -> Placement:
+    certificate = found.certificate
+    return attrs.evolve(found, certificate=attrs.evolve(certificate, bound=certificate.bound + 1))
+
+
+WRONG = [_capacity, _implication, _edge, _flow, _side, _constant, _price, _reader, _left_out, _forced, _bound]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=[w.__name__[1:] for w in WRONG])
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problem=problems(chain=True))
+def test_a_wrong_certificate_is_refused(wrong: Callable[[Placement], Placement], problem: Problem) -> None:
+    try:
+        found = solve(problem)
+    except Infeasible:
+        assume(False)
+    assume(found.certificate.method == "min-cut")
+    assume(any(c is not None for _, _, c in _first_cut(found).network))
+    assert verify(problem, found) is None
+    assert verify(problem, wrong(found)) is not None
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problem=problems(chain=True), data=st.data())
+def test_another_placement_is_not_proven_by_the_certificate(problem: Problem, data: st.DataObject) -> None:
+    try:
+        found = solve(problem)
+    except Infeasible:
+        assume(False)
+    modes = tuple(data.draw(st.integers(0, len(op.modes) - 1)) for op in problem.ops)
+    price = price_of(problem, modes)
+    assume(price is not None and price > found.price)
+    assert price is not None
+    assert verify(problem, Placement(modes, price, found.certificate)) is not None

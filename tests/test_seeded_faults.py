@@ -145,3 +145,13 @@ def test_mutated_graph_is_another_and_well_formed(name: str, dialect: str, size:
             assert n["name"] not in seen
             assert set(engine.refs(n)) <= seen
             seen.add(n["name"])
+
+
+def test_a_second_reading_that_is_no_better_leaves_no_trace() -> None:
+    """Answers of the first reading are still there for the repairs of what it finds."""
+    graph = build("entry_slice", "c10d", SIZES[0], declare=True)
+    faults = [m for m in mutations(graph, 0, 20) if m.kind == "collective-wrong-dimension"]
+    assert faults
+    for fault in faults:
+        (first, *_) = engine.errors(engine.check(fault.graph))
+        assert first.node == fault.node

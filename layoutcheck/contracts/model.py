@@ -31,6 +31,19 @@ OPERANDS: dict[str, tuple[str, ...]] = {
     "layer": ("all",),
 }
 
+# Of which kinds a role's block may be: what `where` can narrow it to.
+PLACES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("embedding", "norm.final", "lm_head"), ()),
+    **dict.fromkeys(
+        ("norm.input", "attention.input", "attention.indexer", "attention.core", "o_proj"),
+        ("attention", "sparse"),
+    ),
+    "norm.post_attention": ("dense", "moe"),
+    "mlp.dense": ("dense",),
+    **dict.fromkeys(("moe.gate", "moe.topk", "moe.routed", "moe.shared"), ("moe",)),
+    **dict.fromkeys(("residual", "layer"), KINDS),
+}
+
 
 @attrs.frozen
 class Boundary:

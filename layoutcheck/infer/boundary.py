@@ -58,6 +58,14 @@ class _Boundary:
         return _held_whole([types[p.first[k]] for k, kind in enumerate(p.kind) if kind == PLACEHOLDER])
 
     @cached_property
+    def kept(self) -> set[Layout]:
+        """Layouts of caches: what came in as a shard is kept as one by whoever gave it."""
+        plan, types = self.analysis.plan, self.typing.types
+        return {
+            types[v] for v, role in plan.roles.items() if role == "cache" and isinstance(types[v], Layout)
+        }
+
+    @cached_property
     def gathered(self) -> set[Domain]:
         """Token domains of which a gather makes all from shares: readers inside the program need all of them."""
         return _held_whole(of for _, of in self._answers("all_gather"))
@@ -192,6 +200,8 @@ class _Boundary:
 
         Scores of one rank's part of the vocabulary are wrong for whoever picks a token from them.
         """
+        if of in self.kept:
+            return None
         for m, fs in of.bound:
             if any(b.domain.is_feature for b in fs):
                 cut = dict(bound_on_axis(of, of.rank - 1)).get(m) if of.rank else None

@@ -43,13 +43,17 @@ class Occurrence:
 
 @attrs.define
 class Matching:
-    """All labels of a call with their occurrences; the variadic label holds one list per axis, from the right."""
+    """All labels of a call with their occurrences; the variadic label holds one list per axis, from the right.
+
+    `held` are labels on the axes of `ignored` operands: caches, of which only the shards of features have to fit.
+    """
 
     labels: dict[str, list[Occurrence]] = attrs.field(factory=dict)
     variadic: dict[str, list[list[Occurrence]]] = attrs.field(factory=dict)
     matched: list[tuple[str, int, Layout]] = attrs.field(factory=list)
     misfit: list[tuple[int, str]] = attrs.field(factory=list)
     ignored: set[int] = attrs.field(factory=set)
+    held: dict[str, list[Occurrence]] = attrs.field(factory=dict)
 
 
 def match(call: Call) -> Matching:
@@ -80,9 +84,12 @@ def match(call: Call) -> Matching:
             if isinstance(item, LabelAxis) and len(item.labels) == 1:
                 sizes.setdefault(item.labels[0].name, extent_of(of.axes[axis]))
     for slot, of, pattern in todo:
-        # A cache is looked at for its sizes only; what it holds is checked as a whole.
+        # A cache is looked at for its sizes and its shards; what rows it holds is checked as a whole.
         if slot not in found.ignored:
             _bind(call, found, slot, of, pattern, sizes)
+        elif of.bound or any(other.bound for _, other, _ in todo):
+            cache = Matching(labels=found.held)
+            _bind(call, cache, slot, of, pattern, sizes)
     return found
 
 
@@ -436,6 +443,13 @@ def apply_factors(call: Call) -> Result:
     partial = tuple(sorted({*partial, *summed}))
     _check_scales(call)
     _check_whole_operands(call)
+    for name, caches in found.held.items():
+        for cache in caches:
+            for query in found.labels.get(name, ()):
+                if extent_of(cache.of.axes[cache.axis]) != 1:
+                    # one head goes with any share of the queries' heads
+                    _cut_like(call, query, cache)
+                _cut_like(call, cache, query)
     for flag, name in rule.causal.items():
         if call.fill(call.params.get(flag)) is True:
             _check_causal(call, flag, found.labels.get(name, ()))

@@ -27,19 +27,21 @@ def settled(solver: Solver) -> Solution:
     if not slices:
         return solution
     evidence = (solver.cuts, solver.same, solver.alike, solver.ctx.mesh.rank)
+    # what roots and repairs look answers up in
+    memo = solver.memo
     p = solver.program
     ops = {k: p.op[k] for k in slices}
     _mark(p, slices)
     solver.cuts, solver.same, solver.alike = before
     solver.ctx.mesh.rank = rank
-    solver.memo.clear()
+    solver.memo = {}
     other = solver.solve()
     if _places(other) < _places(solution):
         return other
     for k, op in ops.items():
         p.op[k] = op
     solver.cuts, solver.same, solver.alike, solver.ctx.mesh.rank = evidence
-    solver.memo.clear()
+    solver.memo = memo
     return solution
 
 

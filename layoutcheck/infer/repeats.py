@@ -6,6 +6,7 @@ each belong together, and every n copies are one repeat.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ class Repeats:
 
     def group_of(self, copy: int) -> tuple[int, tuple[int, ...]]:
         """A copy's place among those of its repeat, and all of them."""
-        at = self.copies.index(copy)
+        at = bisect_left(self.copies, copy)  # in order: a search of all of them would cost their square
         low = at - at % self.carried
         return at - low, tuple(self.copies[low : low + self.carried])
 

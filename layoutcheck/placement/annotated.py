@@ -95,7 +95,9 @@ class AnnotatedGraph:
         from layoutcheck.check import check
 
         options = {
-            k: v for k, v in self._options.items() if k in ("groups", "rules", "world", "rank", "assumptions")
+            k: v
+            for k, v in self._options.items()
+            if k in ("groups", "rules", "world", "rank", "assumptions", "trust")
         }
         return check(self.graph, contract=self._options.get("contract", self.contract), **options)
 
@@ -205,6 +207,7 @@ def annotate(
         "world": world,
         "assumptions": assumptions,
         "rules": rules,
+        "trust": accepted,
         "contract": agreed if isinstance(contract, Contract) else contract,
     }
     return _result(placed, agreed, solved, options, graph)

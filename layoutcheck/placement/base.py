@@ -91,8 +91,12 @@ class Base:
         return p.instances[p.op[k]]
 
 
-def strip(analysis: Analysis, tokens: Tokens) -> Base:
-    """The program below its conversions over the tokens' group."""
+def strip(analysis: Analysis, tokens: Tokens, trusted: frozenset[int] = frozenset()) -> Base:
+    """The program below its conversions over the tokens' group.
+
+    Args:
+        trusted: calls whose shape-only reading is accepted: they stay as the graph has them, collectives among them.
+    """
     p = analysis.program
     types = analysis.solution.typing.types
     base = Base(analysis, tokens, list(range(p.n_values)), list(types))
@@ -110,6 +114,10 @@ def strip(analysis: Analysis, tokens: Tokens) -> Base:
             continue
         if kind != CALL:
             base.kept.append(k)
+            continue
+        if k in trusted:
+            base.kept.append(k)
+            _keep(base, k)
             continue
         if _is_conversion(base, k, chains):
             continue
@@ -227,6 +235,21 @@ def _moves_tokens(base: Base, source: Any, out: Any) -> bool:
             return True
     # padding, the removal of it, a slice of the whole
     return tokens.full(source) is tokens.full(out)
+
+
+def _keep(base: Base, k: int) -> None:
+    """A call that stays as it is; what it gives is each rank's own as long as tokens are mixed in it."""
+    p = base.analysis.program
+    group = set(base.tokens.group.axes)
+    base.fixed.add(k)
+    for value in range(p.first[k], p.first[k] + p.outs[k]):
+        of = base.analysis.solution.typing.types[value]
+        if not isinstance(of, Layout):
+            continue
+        if group & set(of.partial) or any(of.is_mixed(m) for m in group):
+            base.own.add(value)
+        else:
+            base.full[value] = base.tokens.full(of)
 
 
 def _retype(base: Base, k: int, memo: dict[Any, list[Any]]) -> None:

@@ -235,24 +235,24 @@ def steps(born: int, needed: set[int | None], price: Value) -> list[tuple[str, i
     wanted = {s for s in needed if s is not None and s != born}
     out: list[tuple[str, int, int]] = []
     if born == PARTIAL:
-        scatter, gather, reduce = price.scatter, price.gather, price.reduce
-        stepwise = scatter
+        ways: list[tuple[int | None, list[tuple[str, int, int]]]] = []
+        scatter, reduce = ("reduce_scatter", LOCAL, PARTIAL), ("all_reduce", FULL, PARTIAL)
+        if wanted == {FULL}:
+            ways.append((price.reduce, [reduce]))
         if FULL in wanted:
-            stepwise = None if scatter is None or gather is None else scatter + gather
-        one = reduce
-        if LOCAL in wanted:
-            one = None if reduce is None or price.slice is None else reduce + price.slice
-        prefer_one = one is not None and (
-            stepwise is None or one < stepwise or (one == stepwise and wanted == {FULL})
-        )
-        if prefer_one:
-            out.append(("all_reduce", FULL, PARTIAL))
-            if LOCAL in wanted:
-                out.append(("slice", LOCAL, FULL))
+            both = None if price.scatter is None or price.gather is None else price.scatter + price.gather
+            ways.append((both, [scatter, ("all_gather", FULL, LOCAL)]))
         else:
-            out.append(("reduce_scatter", LOCAL, PARTIAL))
-            if FULL in wanted:
-                out.append(("all_gather", FULL, LOCAL))
+            ways.append((price.scatter, [scatter]))
+        if LOCAL in wanted:
+            cut = None if price.reduce is None or price.slice is None else price.reduce + price.slice
+            ways.append((cut, [reduce, ("slice", LOCAL, FULL)]))
+        if wanted == {LOCAL, FULL}:
+            apart = None if price.scatter is None or price.reduce is None else price.scatter + price.reduce
+            ways.append((apart, [scatter, reduce]))
+        # Of ways that cost the same the one that stands first.
+        known = [(paid, way) for paid, way in ways if paid is not None]
+        out = min(known, key=lambda entry: entry[0])[1] if known else []
     elif born == LOCAL and FULL in wanted:
         out.append(("all_gather", FULL, LOCAL))
     elif born == FULL and LOCAL in wanted:

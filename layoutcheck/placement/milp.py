@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from layoutcheck.errors import InputError
 from layoutcheck.placement.mincut import allowed_pairs
-from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Infeasible, Op, Problem
+from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Infeasible, Problem
 
 
 class _Model:
@@ -28,8 +28,8 @@ class _Model:
         self.rows.append((terms, low, high))
 
 
-def solve(problem: Problem, part: Sequence[int], ops: Sequence[Op]) -> tuple[dict[int, int], float, float]:
-    """Modes of the ops of one part, the price and the solver's lower bound. The other ops have one mode each.
+def solve(problem: Problem) -> tuple[tuple[int, ...], float]:
+    """Modes of the ops of a part and the solver's lower bound. Ops with one mode are fixed, and what they cost is left out.
 
     Raises:
         Infeasible: nothing fits.
@@ -44,17 +44,15 @@ def solve(problem: Problem, part: Sequence[int], ops: Sequence[Op]) -> tuple[dic
             f"this placement needs an integer program, and {error.name} is not installed: pip install 'layoutcheck[fit]'"
         ) from error
     model = _Model()
-    inside = set(part)
     chosen: dict[tuple[int, int], int] = {}
-    for o in part:
-        for j, mode in enumerate(ops[o].modes):
-            chosen[(o, j)] = model.var(mode.price)
-        model.row({chosen[(o, j)]: 1 for j in range(len(ops[o].modes))}, 1, 1)
-    values = dict.fromkeys(v for o in part for v in (*ops[o].reads, *ops[o].writes))
-    writer = problem.writer()
-    for v in values:
-        if v in writer:
-            _value(model, problem, ops, v, writer[v], chosen, inside)
+    for o, op in enumerate(problem.ops):
+        if len(op.modes) > 1:
+            for j, mode in enumerate(op.modes):
+                chosen[(o, j)] = model.var(mode.price)
+            model.row({chosen[(o, j)]: 1 for j in range(len(op.modes))}, 1, 1)
+    readers = problem.readers()
+    for v, writer in problem.writer().items():
+        _value(model, problem, v, writer, readers.get(v, []), chosen)
     n = len(model.prices)
     at = [(i, j, c) for i, (terms, _, _) in enumerate(model.rows) for j, c in terms.items()]
     matrix = coo_matrix(
@@ -73,21 +71,21 @@ def solve(problem: Problem, part: Sequence[int], ops: Sequence[Op]) -> tuple[dic
         raise Infeasible
     picked = {o: j for (o, j), x in chosen.items() if found.x[x] > 0.5}
     bound = getattr(found, "mip_dual_bound", None)
-    return picked, found.fun * scale, (found.fun if bound is None else bound) * scale
+    modes = tuple(picked.get(o, 0) for o in range(len(problem.ops)))
+    return modes, (found.fun if bound is None else bound) * scale
 
 
 def _value(
     model: _Model,
     problem: Problem,
-    ops: Sequence[Op],
     v: int,
     writer: tuple[int, int],
+    readers: Sequence[tuple[int, int]],
     chosen: dict[tuple[int, int], int],
-    inside: set[int],
 ) -> None:
     """Available states of a value: born so, or converted to from a state that is available."""
     maker, place = writer
-    gives = [m.gives[place] for m in ops[maker].modes]
+    gives = [m.gives[place] for m in problem.ops[maker].modes]
     if gives[0] is None:
         return
     price = problem.values[v]
@@ -96,7 +94,7 @@ def _value(
     fixed = [0, 0, 0]
     for i, born in enumerate(gives):
         assert born is not None
-        if maker in inside:
+        if (maker, i) in chosen:
             terms[born][chosen[(maker, i)]] = -1
         else:
             fixed[born] = 1
@@ -119,21 +117,19 @@ def _value(
     model.row(pair, 0, 1)
     for s in range(3):
         model.row(terms[s], -5, fixed[s])
-    for reader, op in enumerate(ops):
-        for slot, read in enumerate(op.reads):
-            if read != v:
-                continue
-            for j, mode in enumerate(op.modes):
-                need = mode.needs[slot]
-                if need is not None:
-                    if reader in inside:
-                        model.row({have[need]: 1, chosen[(reader, j)]: -1}, 0, 1)
-                    else:
-                        model.row({have[need]: 1}, 1, 1)
-            allowed = allowed_pairs(problem, ops, maker, place, reader, slot)
-            for i in range(len(gives)):
-                for j in range(len(op.modes)):
-                    if (i, j) in allowed:
-                        continue
-                    both = {chosen[k]: 1 for k in ((maker, i), (reader, j)) if k[0] in inside}
-                    model.row(both, 0, len(both) - 1)
+    for reader, slot in readers:
+        modes = problem.ops[reader].modes
+        for j, mode in enumerate(modes):
+            need = mode.needs[slot]
+            if need is not None:
+                if (reader, j) in chosen:
+                    model.row({have[need]: 1, chosen[(reader, j)]: -1}, 0, 1)
+                else:
+                    model.row({have[need]: 1}, 1, 1)
+        allowed = allowed_pairs(problem, maker, place, reader, slot)
+        for i in range(len(gives)):
+            for j in range(len(modes)):
+                if (i, j) in allowed:
+                    continue
+                both = {chosen[k]: 1 for k in ((maker, i), (reader, j)) if k in chosen}
+                model.row(both, 0, len(both) - 1)

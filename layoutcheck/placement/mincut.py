@@ -15,7 +15,7 @@ from typing import Any
 
 import networkx as nx
 
-from layoutcheck.placement.problem import FULL, LOCAL, Infeasible, Op, Problem
+from layoutcheck.placement.problem import FULL, LOCAL, Infeasible, Label, Op, Problem, Value
 
 SOURCE, SINK = "source", "sink"
 Edge = tuple[Any, Any, int | None]
@@ -24,6 +24,8 @@ Pair = tuple[int, int]
 
 def ordered(op: Op) -> Op | None:
     """The op with its modes in an order in which every state grows; None where there is none."""
+    if len(op.modes) == 1:
+        return op
     modes = sorted(op.modes, key=lambda m: (_key(m.gives), _key(m.needs)))
     for less, more in pairwise(modes):
         for a, b in zip((*less.needs, *less.gives), (*more.needs, *more.gives)):
@@ -110,88 +112,70 @@ def _node(name: int, j: int, n: int) -> Any:
     return SINK if j >= n else (name, j)
 
 
-def build(problem: Problem, part: Sequence[int], ops: Sequence[Op]) -> Network:
-    """The network of the ops `part` of a problem; `ops` are all ops in order, of which the others have one mode."""
+def build(problem: Problem) -> Network:
+    """The network of a part. Its ops have their modes in order; those with one mode are fixed, and what they cost is left out."""
     net = Network()
     writer = problem.writer()
-    inside = set(part)
-    needed: dict[int, None] = {}
-    for o in part:
-        net.op(o, ops[o])
-        needed.update(dict.fromkeys(v for v in (*ops[o].reads, *ops[o].writes)))
-    readers: dict[int, list[tuple[int, int]]] = {v: [] for v in needed}
-    for o, op in enumerate(ops):
-        for slot, v in enumerate(op.reads):
-            if v in readers:
-                readers[v].append((o, slot))
-    for v in needed:
-        found = writer.get(v)
-        if found is None:
-            continue
-        maker, place = found
-        gives = [m.gives[place] for m in ops[maker].modes]
+    readers = problem.readers()
+    for o, op in enumerate(problem.ops):
+        if len(op.modes) > 1:
+            net.op(o, op)
+    for v, (maker, place) in writer.items():
+        gives = [m.gives[place] for m in problem.ops[maker].modes]
         if gives[0] is None:
             continue
+        read = readers.get(v, [])
         prices = problem.values[v].steps({g for g in gives if g is not None})
         assert prices is not None
-        own = maker if maker in inside else -1
         for step, price in ((LOCAL, prices[0]), (FULL, prices[1])):
-            born = net.at_least(own, gives, step)
-            for reader, slot in readers[v]:
-                states = [m.needs[slot] for m in ops[reader].modes]
-                need = net.at_least(reader if reader in inside else -1, states, step)
-                if need is SINK:
-                    continue
-                net.imply(need, ("v", v, step))
+            born = net.at_least(maker, gives, step)
+            for reader, slot in read:
+                states = [m.needs[slot] for m in problem.ops[reader].modes]
+                need = net.at_least(reader, states, step)
+                if need is not SINK:
+                    net.imply(need, ("v", v, step))
             net.cost(("v", v, step), born, price)
-        _slice(net, problem, v, readers[v], ops, inside, net.at_least(own, gives, FULL))
-        for reader, slot in readers[v]:
-            if reader in inside or own >= 0:
-                allowed = {(i, j) for i, j in allowed_pairs(problem, ops, maker, place, reader, slot)}
-                net.pairs(maker, len(gives), reader, len(ops[reader].modes), allowed)
+        _slice(net, problem, v, read, net.at_least(maker, gives, FULL))
+        for reader, slot in read:
+            if len(gives) > 1 or len(problem.ops[reader].modes) > 1:
+                allowed = allowed_pairs(problem, maker, place, reader, slot)
+                net.pairs(maker, len(gives), reader, len(problem.ops[reader].modes), allowed)
     return net
 
 
-def _slice(
-    net: Network,
-    problem: Problem,
-    v: int,
-    readers: Sequence[tuple[int, int]],
-    ops: Sequence[Op],
-    inside: set[int],
-    full: Any,
-) -> None:
+def _slice(net: Network, problem: Problem, v: int, readers: Sequence[tuple[int, int]], full: Any) -> None:
     """A slice is paid once where the value is born Full and some reader wants less."""
     price = problem.values[v].slice
     if not price or full is SINK:
         return
     for reader, slot in readers:
-        states = [m.needs[slot] for m in ops[reader].modes]
+        states = [m.needs[slot] for m in problem.ops[reader].modes]
         if states[0] is None:
             continue
-        need = net.at_least(reader if reader in inside else -1, states, FULL)
+        need = net.at_least(reader, states, FULL)
         if need is not SOURCE:
             net.imply(("w", v), need)
     net.cost(full, ("w", v), price)
 
 
-def allowed_pairs(
-    problem: Problem, ops: Sequence[Op], maker: int, place: int, reader: int, slot: int
-) -> set[Pair]:
+def allowed_pairs(problem: Problem, maker: int, place: int, reader: int, slot: int) -> set[Pair]:
     """Pairs of modes of a value's maker and of a reader between which there is a conversion that is not barred."""
-    out = set()
-    v = ops[reader].reads[slot]
-    for i, made in enumerate(ops[maker].modes):
-        born = made.gives[place]
-        for j, read in enumerate(ops[reader].modes):
-            need = read.needs[slot]
-            if need is None or (
-                born is not None
-                and (slot, born, need) not in ops[reader].barred
-                and problem.values[v].can(born, need)
-            ):
-                out.add((i, j))
-    return out
+    read = problem.ops[reader]
+    value = problem.values[read.reads[slot]]
+    needs = [m.needs[slot] for m in read.modes]
+    return {
+        (i, j)
+        for i, made in enumerate(problem.ops[maker].modes)
+        for j, need in enumerate(needs)
+        if fits(value, made.gives[place], need, read.barred, slot)
+    }
+
+
+def fits(value: Value, born: Label, need: Label, barred: frozenset[tuple[int, int, int]], slot: int) -> bool:
+    """Whether a value that is born in one state can be had in another at an operand."""
+    if need is None:
+        return True
+    return born is not None and (slot, born, need) not in barred and (born == need or value.can(born, need))
 
 
 def cut(edges: Sequence[Edge]) -> tuple[int, dict[tuple[Any, Any], int], frozenset[Any]]:

@@ -121,13 +121,14 @@ class Ways:
             return
         found: dict[tuple[Any, ...], Way] = {}
         odd: dict[int, Layout] = {}
-        for states in self._combinations(reads):
+        sized = size_param(self.base.instance(k)) is not None
+        for states in dict.fromkeys(self._combinations(reads)):
             if not self._together(reads, states):
                 continue
             ins = tuple(self.layout(v, s) for v, s in zip(reads, states))
             if any(x is None and f is not None for x, f in zip(ins, full)):
                 continue
-            for wanted in self._wanted(outs, states):
+            for wanted in self._wanted(outs, states, sized):
                 way = self._way(k, states, ins, outs, wanted, odd)
                 if way is not None:
                     found.setdefault((way.needs, way.gives), way)
@@ -169,10 +170,10 @@ class Ways:
         mine = {s for v, s in zip(reads, states) if s is not None and self.local(v) is not None}
         return len(mine) <= 1 or not any(v in self.odd for v in reads)
 
-    def _wanted(self, outs: Ins, states: Sequence[int | None]) -> Iterator[list[Any]]:
+    def _wanted(self, outs: Ins, states: Sequence[int | None], sized: bool) -> Iterator[list[Any]]:
         """Result layouts for which sizes are written: the share where an operand is one, else all tokens."""
         tokens = self.base.tokens
-        if LOCAL in states:
+        if sized and LOCAL in states:
             yield [(tokens.local(o) or o) if isinstance(o, Layout) else o for o in outs]
         yield list(outs)
 

@@ -195,7 +195,17 @@ def _base(analysis: Analysis, roles: Roles, group: Group) -> Base:
     domain = stream_domain(roles, list(analysis.solution.typing.types))
     if domain is None:
         raise InputError("the residual stream counts no tokens: name them with --tokens INPUT:DIM")
-    return strip(analysis, Tokens(analysis.mesh, group, domain))
+    return strip(analysis, Tokens(analysis.mesh, group, domain), _trusted(analysis, roles))
+
+
+def _trusted(analysis: Analysis, roles: Roles) -> frozenset[int]:
+    """The calls of branches in which tokens are mixed and which are trusted to be right in shape only."""
+    named = {role for role, level in analysis.trust.items() if level == "shape-only"}
+    if not named:
+        return frozenset()
+    mixed = {k for k, _, issue in analysis.solution.issues if issue.code == "LC203"}
+    blocks = [b for b in roles.blocks if any(min(b.calls) <= k <= b.join.call for k in mixed)]
+    return frozenset(k for b in blocks for k in b.calls if roles.of(k) in named)
 
 
 def _ways(base: Base) -> Ways:

@@ -7,7 +7,7 @@ once for all readers of a state, at the price that the value says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -71,7 +71,8 @@ class Value:
         if FULL in wanted:
             stepwise = _sum(stepwise, self.gather)
         at_once = self.reduce if wanted == {FULL} else _sum(self.reduce, self.slice)
-        known = [x for x in (stepwise, at_once) if x is not None]
+        apart = _sum(self.scatter, self.reduce)
+        known = [x for x in (stepwise, at_once, apart) if x is not None]
         return min(known) if known else None
 
     def steps(self, born: Iterable[int]) -> tuple[int, int] | None:
@@ -115,22 +116,59 @@ class Problem:
         """Per value the op that writes it and at which place."""
         return {v: (o, j) for o, op in enumerate(self.ops) for j, v in enumerate(op.writes)}
 
+    def readers(self) -> dict[int, list[tuple[int, int]]]:
+        """Per value the ops that read it, and at which operand."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for o, op in enumerate(self.ops):
+            for slot, v in enumerate(op.reads):
+                found.setdefault(v, []).append((o, slot))
+        return found
+
+
+@attrs.frozen
+class Solved:
+    """One part of a problem, solved: a problem of its own with the free ops first, then the fixed ones that share a value with them.
+
+    modes: per op of it the chosen mode. price: what it costs; bound: nothing costs less. For a cut (`method` is `min-cut`),
+    `network` has the edges `(from, to, capacity or None)`, `flow` the flow on each edge, `source_side` the nodes on the source's
+    side, and `constant` is what no choice changes. An integer program has none of them.
+    """
+
+    problem: Problem
+    method: str
+    modes: tuple[int, ...]
+    price: int
+    bound: int
+    constant: int = 0
+    network: tuple[tuple[Any, Any, int | None], ...] = ()
+    flow: Mapping[tuple[Any, Any], int] = attrs.field(factory=dict)
+    source_side: frozenset[Any] = frozenset()
+
+
+@attrs.frozen
+class Part:
+    """Where a solved part stands: the numbers of its free ops in order, and what its prices are multiplied by.
+
+    Parts that are alike up to numbers and a common factor of all prices share one solution.
+    """
+
+    ops: tuple[int, ...]
+    scale: int
+    solved: Solved
+
 
 @attrs.frozen
 class Certificate:
     """Why a placement is the cheapest one.
 
-    method: `forced` (nothing was free), `min-cut` or `milp`. For a cut, `network` has the edges `(from, to, capacity or None)` of each
-    part, `flow` the flow on each edge and `source_side` the nodes on the source's side; `constant` is what no choice changes.
-    `bound`: no placement is cheaper.
+    method: `forced` (nothing was free), `min-cut` or `milp`. `forced`: the price of what had no choice. `bound`: no placement is
+    cheaper; it is `forced` and the parts' bounds taken together.
     """
 
     method: str
     bound: int
-    constant: int = 0
-    networks: tuple[tuple[tuple[Any, Any, int | None], ...], ...] = ()
-    flows: tuple[dict[tuple[Any, Any], int], ...] = ()
-    source_sides: tuple[frozenset[Any], ...] = ()
+    forced: int = 0
+    parts: tuple[Part, ...] = ()
 
 
 @attrs.frozen

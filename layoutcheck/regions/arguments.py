@@ -24,12 +24,20 @@ def renamed(arg: Any, rename: Rename) -> Any:
     return arg
 
 
-def copied(node: Node, name: str, rename: Rename) -> Node:
-    """A copy of a node under another name, reading renamed nodes."""
+class _Same:
+    """Leaves a module as it is."""
+
+
+SAME = _Same()
+
+
+def copied(node: Node, name: str, rename: Rename, module: str | _Same | None = SAME) -> Node:
+    """A copy of a node under another name, reading renamed nodes; of another module (or of none) where one is given."""
     target = name if node.target == node.name and node.op != "call_function" else node.target
     args = tuple([renamed(a, rename) for a in node.args])
     kwargs = {key: renamed(a, rename) for key, a in node.kwargs.items()} if node.kwargs else {}
-    return Node(name, node.op, target, args, kwargs, node.meta, node.location, node.module, node.module_type)
+    path = node.module if isinstance(module, _Same) else module
+    return Node(name, node.op, target, args, kwargs, node.meta, node.location, path, node.module_type)
 
 
 def rebuilt(nodes: list[Node], like: Graph, **changes: Any) -> Graph:

@@ -1,8 +1,8 @@
 """Writing every repeat of a region out.
 
 The written body is the first repeat; each copy marker becomes one more copy of it, with the weights and caches of its own (new
-inputs behind the written ones) and the shared inputs of all. What the graph's output reads inside of a body (written caches)
-it reads of every repeat.
+inputs behind the written ones) and the shared inputs of all. Layers are numbered on, in module paths and names of weights. What the
+graph's output reads inside of a body (written caches) it reads of every repeat.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 import attrs
 
 from layoutcheck.errors import InputError
-from layoutcheck.graph import Graph, Node, Ref
+from layoutcheck.graph import Graph, InputSpec, Node, Ref
 from layoutcheck.regions.arguments import copied, rebuilt, renamed
+from layoutcheck.regions.layers import LayerPaths, Where
 from layoutcheck.regions.markers import BEGIN, COPY, Marker, Region, find_markers, find_regions
 from layoutcheck.regions.names import Names
 from layoutcheck.regions.own import RECORD, own_inputs
@@ -23,8 +24,6 @@ from layoutcheck.regions.repeats import set_repeats, wanted_repeats
 from layoutcheck.rules.rulebook import RuleBook
 
 MAX_NODES = 5_000_000
-
-Where = tuple[tuple[int, int], ...]
 
 
 @attrs.define
@@ -115,6 +114,7 @@ class _Expansion:
         self.by_id = {r.id: r for r in self.regions}
         self.rounds = {i: (n, r) for g in self.regions for n, r in enumerate(g.copies, 1) for i in r}
         self.own = own_inputs(graph, self.regions, book)
+        self.paths = LayerPaths(graph, self.regions, self.own)
         self.names = Names(n.name for n in graph.nodes)
         self.node = {n.name: n for n in graph.nodes}
         self.out: list[Node] = []
@@ -206,20 +206,22 @@ class _Expansion:
         for at, copy in zip(region.begins, round_):
             body.names[nodes[at].name] = env(markers[copy].value)
         for name in self.own[region.id]:
-            body.names[name] = self._own(name, env(name), number)
+            body.names[name] = self._own(name, env(name), number, (*where, (region.id, number)))
         self._span(region.begins[0] + 1, region.ends[-1], body, (*where, (region.id, number)))
         for at, copy in zip(region.ends, round_):
             env.names[nodes[copy].name] = body(markers[at].value)
         return round_
 
-    def _own(self, name: str, like: str, number: int) -> str:
+    def _own(self, name: str, like: str, number: int, where: Where) -> str:
         """One more input for a repeat, like the one that the written body reads."""
         node = self.node[name]
         new = self.names.repeat(like, number)
-        self.inputs.setdefault(name, []).append(copied(node, new, _same))
+        self.inputs.setdefault(name, []).append(
+            copied(node, new, _same, self.paths.moved(name, node.module, where))
+        )
         spec = self.graph.inputs.get(name)
         if spec is not None:
-            self.specs[new] = spec
+            self.specs[new] = InputSpec(spec.kind, self.paths.moved(name, spec.fqn, where))
         self.origins.of[new] = (name, ())
         return new
 
@@ -242,7 +244,7 @@ class _Expansion:
             self.origins.of[new] = (name, where)
             if name in self.instances:
                 self.instances[name].append(new)
-        self.out.append(copied(node, new, env))
+        self.out.append(copied(node, new, env, self.paths.moved(name, node.module, where)))
 
     def _output(self, node: Node, env: Scope) -> Node:
         """The output reads values inside of a body once a repeat: runs of them, repeat by repeat."""

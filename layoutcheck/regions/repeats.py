@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layoutcheck.errors import InputError
-from layoutcheck.graph import Graph, Node, Ref
+from layoutcheck.graph import Graph, InputSpec, Node, Ref
 from layoutcheck.regions.arguments import copied, rebuilt, renamed
+from layoutcheck.regions.layers import layer_steps, made_room, with_room, without_steps
 from layoutcheck.regions.markers import Region, find_markers, find_regions
 from layoutcheck.regions.names import Names
+from layoutcheck.regions.own import RECORD, own_inputs
 from layoutcheck.rules.rulebook import RuleBook
 
 MAX_REPEATS = 1_000_000
+
+Room = list[dict[str, tuple[int, int]]]
 
 
 def set_repeats(
@@ -38,12 +42,16 @@ def set_repeats(
     dropped: set[int] = set()
     changed: set[int] = set()
     moved: dict[str, str] = {}
+    room: Room = []
+    steps = layer_steps(graph, regions, own_inputs(graph, regions, book))
     added: dict[int, list[Node]] = {}
     for region in regions:
         number = wanted.get(region.id, region.repeats)
         if number == region.repeats:
             continue
         changed.add(region.id)
+        if region.parent is None:
+            room.append(made_room(graph, region, steps[region.id], number - region.repeats))
         before = [nodes[i].name for i in region.ends]
         for round_ in region.copies:
             if [markers[i].value for i in round_] != before:
@@ -62,20 +70,24 @@ def set_repeats(
             new, ends = _more(graph, region, number - region.repeats, names, last, book)
             added[at] = new
             moved.update(zip(last, ends))
-    if not moved:
+    if not changed:
         return graph
     out: list[Node] = []
     chained = {i for r in regions if r.id in changed for round_ in r.copies for i in round_}
     for i, node in enumerate(nodes):
         if i not in dropped:
             # Copy markers read the chain; what comes behind it reads its new end.
-            out.append(node if i in chained else _moved(node, moved))
+            out.append(node if i in chained else _moved(node, moved, room))
         out.extend(added.get(i, ()))
-    return rebuilt(out, graph)
+    inputs = {name: InputSpec(spec.kind, with_room(spec.fqn, room)) for name, spec in graph.inputs.items()}
+    config = dict(graph.config)
+    if RECORD in config:
+        config[RECORD] = without_steps(config[RECORD], regions, changed)
+    return rebuilt(out, graph, inputs=inputs, config=config)
 
 
-def _moved(node: Node, moved: dict[str, str]) -> Node:
-    return copied(node, node.name, lambda name: moved.get(name, name))
+def _moved(node: Node, moved: dict[str, str], room: Room) -> Node:
+    return copied(node, node.name, lambda name: moved.get(name, name), with_room(node.module, room))
 
 
 def _more(

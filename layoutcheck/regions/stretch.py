@@ -7,12 +7,15 @@ value for all (shared), and inputs are either shared or each repeat's own.
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import accumulate
 from typing import Any
 
 import attrs
 
 from layoutcheck.graph import Node
 from layoutcheck.regions.flat import INPUT, OUTPUT, OUTS, Flat, Keys, size_calls
+from layoutcheck.regions.layers import differences
 from layoutcheck.regions.periods import Run
 
 WRAPPERS = frozenset(("auto_functionalized", "auto_functionalized_v2"))
@@ -105,22 +108,35 @@ class Sequence_:
             widths.append(level)
         return widths
 
+    def _unnumbered(self, run: Run, whole: int) -> list[int]:
+        """Per offset in a run, how many calls before it have a path that does not grow to that of a period later as most do."""
+        nodes, calls = self.flat.nodes, self.calls
+        paths = [nodes[calls[run.start + i]].module for i in range(whole)]
+        pairs = list(zip(paths, paths[run.period :]))
+        growth = {pair: _growth(*pair) for pair in set(pairs)}
+        counts = Counter(growth[pair] for pair in pairs)
+        counts.pop(None, None)
+        most = counts.most_common(1)[0][0] if counts else None
+        return [0, *accumulate(growth[pair] not in (None, most) for pair in pairs)]
+
     def stretch(self, run: Run, low: int, high: int, others: list[Run]) -> Stretch | None:
         """The repeated body of a run between two places; None where it is none.
 
-        Of the starts that carry the fewest values the one is taken that leaves most of what `others` would save before and behind it: a
-        stack of layers does not begin in the middle of the layer before it.
+        Of the starts that carry the fewest values the one is taken whose repeats are numbered on in module paths, then the one that
+        leaves most of what `others` would save before and behind it: a stack of layers does not begin in the middle of the layer
+        before it.
         """
         period = run.period
         whole = run.repeats * period + run.slack
+        odd = self._unnumbered(run, whole)
 
-        def rank(phase: int) -> tuple[int, int, int]:
+        def rank(phase: int) -> tuple[int, int, int, int]:
             first = run.start + phase
             repeats = (whole - phase) // period
             width = max(self.width[first + r * period] for r in range(1, repeats))
             left = max((r.clipped(low, first) for r in others), default=0)
             right = max((r.clipped(first + repeats * period, high) for r in others), default=0)
-            return width, -(left + right), phase
+            return width, odd[phase + (repeats - 1) * period] - odd[phase], -(left + right), phase
 
         phases = sorted(range(run.slack + 1), key=rank)
         for phase in phases[:MAX_PHASES]:
@@ -129,6 +145,11 @@ class Sequence_:
             if found is not None:
                 return found
         return None
+
+
+def _growth(one: str | None, other: str | None) -> object:
+    """How a path grows to another one: nothing where they are equal, else by how much which number."""
+    return None if one == other else next(differences([(one, other)]), "otherwise")
 
 
 class _Check:

@@ -8,6 +8,7 @@ from layoutcheck.graph import DictArg, Graph, Node, Ref
 from layoutcheck.regions.arguments import copied, rebuilt
 from layoutcheck.regions.flat import OUTS
 from layoutcheck.regions.fusion import Split
+from layoutcheck.regions.layers import LAYERS, ODD, numbering
 from layoutcheck.regions.markers import MarkerOps
 from layoutcheck.regions.names import Names
 from layoutcheck.regions.own import RECORD
@@ -129,7 +130,24 @@ class _Writer:
         for q, out in stretch.shown & stretch.entries.keys():
             self.shown.add(flat.name(s.calls[last + q] * OUTS + out))
         own = [flat.nodes[v // OUTS].name for v in stretch.own[0]]
-        self.record[str(region)] = {"own": own}
+        found = numbering(self._paths(stretch))
+        self.record[str(region)] = {"own": own, LAYERS: dict(found.steps)}
+        names = [*(flat.nodes[s.calls[stretch.start + q]].name for q in range(stretch.period)), *own]
+        for (number, place_), path in found.odd.items():
+            odd = self.record[str(region)].setdefault(ODD, {})
+            odd.setdefault(names[place_], {})[str(number)] = path
+
+    def _paths(self, stretch: Stretch) -> list[list[str | None]]:
+        """The module paths of each repeat and the names of its own inputs, in one order."""
+        s, nodes = self.s, self.s.flat.nodes
+        specs = self.graph.inputs
+        found: list[list[str | None]] = []
+        for number in range(stretch.repeats):
+            start = stretch.start + number * stretch.period
+            own = [specs.get(nodes[v // OUTS].name) for v in stretch.own[number]]
+            paths = [nodes[s.calls[start + q]].module for q in range(stretch.period)]
+            found.append([*paths, *[spec.fqn if spec is not None else None for spec in own]])
+        return found
 
     def _drop(self, stretch: Stretch) -> None:
         """Forget the inputs of further repeats, and what the output reads of them."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from layoutcheck.testing.decoder import Decoder as Decoder
     from layoutcheck.testing.decoder import Layers as Layers
     from layoutcheck.testing.strategies import bodies as bodies
+    from layoutcheck.testing.strategies import contracts as contracts
     from layoutcheck.testing.strategies import decoders as decoders
     from layoutcheck.testing.strategies import graphs as graphs
     from layoutcheck.testing.strategies import layouts as layouts
@@ -38,6 +39,7 @@ _HOME = {
     "Decoder": "decoder",
     "Layers": "decoder",
     "bodies": "strategies",
+    "contracts": "strategies",
     "decoders": "strategies",
     "graphs": "strategies",
     "layouts": "strategies",

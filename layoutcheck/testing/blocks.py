@@ -1,7 +1,8 @@
 """The parts of decoder layers, on rows `[t, width]`. Each takes and gives what the style of parallelism carries.
 
 In style `tp` rows are Full between the parts, and row-parallel linears end in an all_reduce; in style `sp` rows are Local, gathered in
-front of a part and reduce-scattered behind it.
+front of a part and reduce-scattered behind it. Style `cp` is `sp` but for sparse attention, whose output is cut by rows in front of
+o_proj instead of behind it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import attrs
 
 from layoutcheck.testing.builder import Builder, Value
 
+LOCAL_ROWS = ("sp", "cp")
+"""Styles in which rows are Local between the parts."""
 TOP_K = 2
 LATENT, ROPE, NOPE = 16, 8, 8
 BLOCKS, BLOCK = 3, 8
@@ -45,17 +48,17 @@ class Shared:
 
 def gathered(b: Builder, style: str, x: Value) -> Value:
     """All rows, in front of a part that is sharded by features."""
-    return b.all_gather(x) if style == "sp" else x
+    return b.all_gather(x) if style in LOCAL_ROWS else x
 
 
 def reduced(b: Builder, style: str, x: Value) -> Value:
     """What the next part carries, of a sum over ranks."""
-    return b.reduce_scatter(x) if style == "sp" else b.all_reduce(x)
+    return b.reduce_scatter(x) if style in LOCAL_ROWS else b.all_reduce(x)
 
 
 def kept(b: Builder, style: str, x: Value) -> Value:
     """What the next part carries, of complete rows."""
-    return b.share(x) if style == "sp" else x
+    return b.share(x) if style in LOCAL_ROWS else x
 
 
 def attention(b: Builder, style: str, x: Value, heads: int, head_dim: int) -> Value:
@@ -89,7 +92,7 @@ def _gated(b: Builder, x: Value, inner: int) -> Value:
 
 def experts(b: Builder, style: str, x: Value, inner: int) -> Value:
     """Top-k routing of a rank's own rows to one expert a rank and back."""
-    rows = x if style == "sp" else b.share(x)
+    rows = x if style in LOCAL_ROWS else b.share(x)
     n, width = rows.shape
     logits = b.linear(rows, b.ranks)
     weights, ids = b.call_many(
@@ -104,7 +107,7 @@ def experts(b: Builder, style: str, x: Value, inner: int) -> Value:
     column = b.call("aten.unsqueeze.default", weights, -1, shape=(n, TOP_K, 1))
     weighted = b.call("aten.mul.Tensor", each, column, shape=(n, TOP_K, width))
     summed = b.call("aten.sum.dim_IntList", weighted, (1,), shape=(n, width))
-    return summed if style == "sp" else b.all_gather(summed)
+    return summed if style in LOCAL_ROWS else b.all_gather(summed)
 
 
 def latent(
@@ -170,7 +173,10 @@ def latent(
         shape=(t, heads, NOPE),
         is_decode_values=(False,),
     )
-    return kept(b, style, b.linear(b.view(mixed, t, heads * NOPE), width)), topk
+    joined = b.view(mixed, t, heads * NOPE)
+    if style == "cp":
+        return b.linear(b.share(joined), width), topk
+    return kept(b, style, b.linear(joined, width)), topk
 
 
 def _indexer(b: Builder, rows: Value, q_latent: Value, shared: Shared) -> Value:

@@ -54,6 +54,10 @@ class Builder:
         self.ranks, self.tokens, self.rank, self.dtype = ranks, tokens, rank, dtype
         self.expanded = expanded
         self.group = tuple(range(ranks))
+        self.module: str | None = None
+        """The module path of the calls to come."""
+        self.layer = 0
+        """The number of the layer to come."""
         self.shown: list[Value] = []
         self._names = Names(())
         self._inputs: list[Node] = []
@@ -86,7 +90,9 @@ class Builder:
     def _append(self, target: str, args: Any, kwargs: dict[str, Any], meta: Any) -> str:
         name = self._names.fresh(target.split(".")[1] if "." in target else target)
         given = {k: _argument(v) for k, v in kwargs.items()}
-        self._nodes.append(Node(name, "call_function", target, _argument(args), given, meta))
+        self._nodes.append(
+            Node(name, "call_function", target, _argument(args), given, meta, module=self.module)
+        )
         return name
 
     def input(
@@ -124,7 +130,13 @@ class Builder:
     # ---- regions
 
     def repeat(self, body: Body, values: tuple[Value, ...], times: int) -> tuple[Value, ...]:
-        """Run a body `times` times on values that go from one repeat to the next."""
+        """Run a body `times` times on values that go from one repeat to the next; behind it the module is what it was."""
+        module = self.module
+        values = self._repeated(body, values, times)
+        self.module = module
+        return values
+
+    def _repeated(self, body: Body, values: tuple[Value, ...], times: int) -> tuple[Value, ...]:
         if self.expanded or times == 1:
             for _ in range(times):
                 values = body(self, values)
@@ -133,7 +145,9 @@ class Builder:
         region = self._regions
         self._regions += 1
         values = self._mark(ops.begin, values, region)
+        before = self.layer
         values = self._mark(ops.end, body(self, values), region)
+        self.layer += (times - 1) * (self.layer - before)
         for _ in range(times - 1):
             values = self._mark(ops.copy, values, region)
         return values

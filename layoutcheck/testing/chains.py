@@ -96,6 +96,8 @@ class Chain:
 
     def _body(self, b: Builder, values: tuple[Value, ...]) -> tuple[Value, ...]:
         y = values[0]
+        b.module = f"blocks.{b.layer}"
+        b.layer += 1
         for number, step in enumerate(self.steps):
             if number != self.drop:
                 y = STEPS[step][2](b, y)

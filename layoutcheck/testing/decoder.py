@@ -5,11 +5,19 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.graph import Graph
-from layoutcheck.testing.blocks import Shared, attention, experts, latent, mlp
+from layoutcheck.testing.blocks import LOCAL_ROWS, Shared, attention, experts, latent, mlp
 from layoutcheck.testing.builder import Builder, Value
 
 KINDS = ("dense", "moe", "dsa", "reuse")
 CARRIED = ("hidden", "pair", "state")
+STYLES = ("tp", "sp", "cp")
+
+WRITTEN_FOR: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "tensor-parallel": ("tp", KINDS, CARRIED),
+    "sequence-parallel": ("sp", ("dense", "moe"), ("hidden", "pair")),
+    "dsa-cp-prefill": ("cp", ("dsa", "reuse"), ("hidden", "pair")),
+}
+"""Shipped contracts, each with the style, the kinds of layers and what is carried of the decoders that keep it."""
 
 
 @attrs.frozen
@@ -33,7 +41,8 @@ class Decoder:
     """A decoder: an embedding of Full hidden states, stacks of layers, a final norm.
 
     Attributes:
-        style: `tp` (rows Full between the parts) or `sp` (rows Local).
+        style: `tp` (rows Full between the parts), `sp` (rows Local) or `cp` (rows Local; sparse attention's output is cut by rows in
+            front of o_proj).
         carried: `hidden` (one value goes from layer to layer), `pair` (the update and the residual, added in the next layer) or
             `state` (the hidden states and a second stream that every layer adds to, such as a router's state).
         fused: write additions in front of norms as one op.
@@ -50,12 +59,24 @@ class Decoder:
     fused: bool = False
     mtp: bool = False
 
+    @property
+    def contract(self) -> str | None:
+        """The shipped contract that it is written for, None where it is for none."""
+        for name, (style, kinds, carried) in WRITTEN_FOR.items():
+            if (
+                style == self.style
+                and carried.count(self.carried)
+                and {s.kind for s in self.stack} <= {*kinds}
+            ):
+                return name
+        return None
+
     def build(self, form: str = "expanded") -> Graph:
         """The graph; `form` is `expanded` or `repeated`."""
         b = Builder(self.ranks, self.tokens, rank=self.rank, expanded=form == "expanded")
         embedded = b.input("hidden_states", (self.tokens, self.width))
         shared = Shared.of(b) if any(layers.kind in ("dsa", "reuse") for layers in self.stack) else None
-        x = b.share(embedded) if self.style == "sp" else embedded
+        x = b.share(embedded) if self.style in LOCAL_ROWS else embedded
         state: tuple[Value, ...] = (x,)
         if self.carried == "pair":
             state = (b.silu(x), x)
@@ -65,6 +86,7 @@ class Decoder:
             state = self._stack(b, layers, state, shared)
         if self.mtp:
             state = self._mtp(b, state, x, shared)
+        b.module = None
         total = self._total(b, state)
         return b.graph(b.norm(total))
 
@@ -100,6 +122,9 @@ class Decoder:
         self, b: Builder, layers: Layers, state: tuple[Value, ...], shared: Shared | None, topk: Value | None
     ) -> tuple[tuple[Value, ...], Value | None]:
         pair = self.carried == "pair"
+        module = f"model.layers.{b.layer}"
+        b.layer += 1
+        b.module = f"{module}.self_attn"
         normed, residual = self._normed(b, state[0] if pair else None, state[1] if pair else state[0])
         stream = b.add(state[1], b.silu(b.linear(normed, self.width))) if self.carried == "state" else None
         if layers.kind in ("dsa", "reuse"):
@@ -107,6 +132,7 @@ class Decoder:
             update, topk = latent(b, self.style, normed, layers.heads, shared, topk)
         else:
             update = attention(b, self.style, normed, layers.heads, 8)
+        b.module = f"{module}.mlp"
         normed, residual = self._normed(b, update, residual)
         if layers.kind == "moe":
             update = experts(b, self.style, normed, layers.inner)
@@ -130,7 +156,7 @@ class Decoder:
         rows, width = hidden.shape
         both = b.call("aten.cat.default", (b.norm(embedded), b.norm(hidden)), -1, shape=(rows, 2 * width))
         joined = b.linear(both, width)
-        layer = Layers("dense", 1)
+        layer = Layers("dsa" if self.style == "cp" and shared is not None else "dense", 1)
         if self.carried == "hidden":
             state = (joined,)
         else:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from layoutcheck.contracts import Contract, contract_names, parse_contract
+from layoutcheck.contracts.model import CHAIN, CONVERSIONS, OPERANDS, STATES
+from layoutcheck.contracts.model import KINDS as BLOCKS
+from layoutcheck.contracts.read import FORMAT
 from layoutcheck.graph import Graph
 from layoutcheck.layout_text import parse_layout
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh, build_mesh
 from layoutcheck.symbols import Size
 from layoutcheck.testing.chains import STEPS, WAY_BACK, Chain
-from layoutcheck.testing.decoder import CARRIED, KINDS, Decoder, Layers
+from layoutcheck.testing.decoder import CARRIED, KINDS, STYLES, WRITTEN_FOR, Decoder, Layers
 
 try:
     from hypothesis import strategies as st
 except ImportError as error:  # pragma: no cover
     raise ImportError("layoutcheck.testing's strategies need hypothesis: pip install hypothesis") from error
+
+
+PLACES = [(role, operand) for role, operands in OPERANDS.items() for operand in operands]
 
 
 def small_mesh() -> Mesh:
@@ -119,18 +126,87 @@ def decoders(
     carried: tuple[str, ...] = CARRIED,
     max_stacks: int = 2,
     max_repeats: int = 3,
+    contract: str | None = None,
 ) -> Decoder:
-    """Decoders of one or two stacks, in both styles of parallelism, with or without fused norms and an MTP block."""
+    """Decoders of one or two stacks, in all styles of parallelism, with or without fused norms and an MTP block.
+
+    Args:
+        kinds: kinds of layers.
+        carried: what goes from layer to layer.
+        max_stacks: how many stacks at most.
+        max_repeats: how many layers a stack has at most.
+        contract: only decoders that keep this one of `WRITTEN_FOR`'s contracts; what it does not allow of `kinds` and `carried` is
+            left out.
+    """
+    styles: tuple[str, ...] = STYLES
+    if contract is not None:
+        style, its_kinds, its_carried = WRITTEN_FOR[contract]
+        styles = (style,)
+        kinds = tuple(kind for kind in kinds if kind in its_kinds)
+        carried = tuple(what for what in carried if what in its_carried)
     return Decoder(
         stack=tuple(draw(st.lists(bodies(kinds, max_repeats), min_size=1, max_size=max_stacks))),
         width=draw(st.sampled_from((16, 32))),
         tokens=draw(st.sampled_from((16, 32))),
         ranks=draw(st.sampled_from((2, 4))),
-        style=draw(st.sampled_from(("tp", "sp"))),
+        style=draw(st.sampled_from(styles)),
         carried=draw(st.sampled_from(carried)),
         fused=draw(st.booleans()),
         mtp=draw(st.booleans()),
     )
+
+
+@st.composite
+def contracts(draw: Any, max_boundaries: int = 4, extends: bool = True) -> Contract:
+    """Contracts of a few boundaries, each with one or several demands; some of them change a shipped contract.
+
+    Args:
+        max_boundaries: how many boundaries of its own it has at most.
+        extends: whether some extend a shipped contract.
+    """
+    places = draw(
+        st.lists(
+            st.tuples(st.sampled_from(PLACES), st.none() | st.sampled_from(BLOCKS)),
+            min_size=1,
+            max_size=max_boundaries,
+            unique=True,
+        )
+    )
+    boundaries = [draw(_boundaries(role, operand, where)) for (role, operand), where in places]
+    document: dict[str, Any] = {"format": FORMAT, "name": "drawn", "boundaries": boundaries}
+    if extends and draw(st.booleans()):
+        document["extends"] = draw(st.sampled_from(contract_names()))
+    return parse_contract(document)
+
+
+@st.composite
+def _boundaries(draw: Any, role: str, operand: str, where: str | None) -> dict[str, Any]:
+    item: dict[str, Any] = {"role": role, "operand": operand}
+    if where is not None:
+        item["where"] = where
+    counts = st.dictionaries(st.sampled_from(CONVERSIONS), _counts(), min_size=1, max_size=2)
+    if role == "layer":
+        return {**item, "count": draw(counts)}
+    wants: dict[str, Any] = {
+        "require": st.lists(st.sampled_from(STATES), min_size=1, max_size=2, unique=True),
+        "at_most": st.sampled_from(tuple(CHAIN)),
+        "at_least": st.sampled_from(tuple(CHAIN)),
+        "via": st.lists(st.sampled_from(CONVERSIONS), max_size=2, unique=True),
+        "count": counts,
+    }
+    if (role, operand) == ("residual", "output"):
+        wants["carry"] = st.sampled_from(tuple(CHAIN))
+    # `require` says all that the other two could
+    names = draw(st.sets(st.sampled_from(sorted(wants)), min_size=1, max_size=2))
+    if "require" in names or {"at_most", "at_least"} <= names:
+        names = names - {"at_least", "at_most"} or {"at_most"}
+    return {**item, **{name: draw(wants[name]) for name in sorted(names)}}
+
+
+def _counts() -> Any:
+    """A number, or the least and the most."""
+    pairs = st.tuples(st.integers(0, 2), st.integers(0, 2)).map(lambda pair: [pair[0], sum(pair)])
+    return st.integers(0, 3) | pairs
 
 
 @st.composite

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from layoutcheck.domains import Factor, feature, is_token_like, opaque, routed
-from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.call import Call, Issue, Result
 from layoutcheck.infer.compare import compare_axes, strength
 from layoutcheck.infer.states import join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
@@ -177,6 +178,8 @@ def cache_write(call: Call) -> Result:
             compare_axes(call, first, second)
     if cache is None:
         return call.result(*[of for _, _, of in values[:1]])
+    for _, s, of in values:
+        _heads_fit(call, s, of, cache_slot, cache)
     bound = dict(cache.bound_map)
     for _, _, of in [*values, *([("slots", 0, slots)] if slots is not None else [])]:
         for m, fs in of.bound:
@@ -187,6 +190,46 @@ def cache_write(call: Call) -> Result:
     if call.rule.options.get("returns") == "cache":
         return call.result(out, mutated={cache_slot: out})
     return call.result(None, mutated={cache_slot: out})
+
+
+def _heads_fit(call: Call, slot: int, of: Layout, cache_slot: int, cache: Layout) -> None:
+    """What is written is a shard of features (heads) where the cache is one, and nowhere else."""
+    for axis, held in _same_features(of, cache):
+        mine = {m for m, b in bound_on_axis(of, axis) if b.domain.is_feature}
+        its = {m for m, b in bound_on_axis(cache, held) if b.domain.is_feature}
+        sides = ((slot, of, axis), (cache_slot, cache, held))
+        for cut, (s, other, at), first in ((mine - its, sides[1], slot), (its - mine, sides[0], cache_slot)):
+            if not cut:
+                continue
+            issue = Issue(
+                "LC101",
+                f"{{0}} has one shard of the heads over {call.ctx.group(tuple(cut))}, {{1}} has all of them",
+                (first, s),
+            )
+            for m in sorted(cut):
+                call.want("cut", s, issue, axis=at, inner=other.shape[at], mesh_axes=(m,))
+
+
+def _same_features(of: Layout, cache: Layout) -> Iterator[tuple[int, int]]:
+    """Pairs of axes of a value and its cache that hold the same features, from the right; `(h d)` begins at the cache's `h`."""
+    axis, held = of.rank - 1, cache.rank - 1
+    while axis > 0 and held > 0:
+        mine, its = _sizes(of, axis), _sizes(cache, held)
+        if not any(a == b for a, b in zip(mine, its, strict=True)):
+            both = [a * b for a, b in zip(its, _sizes(cache, held - 1), strict=True)] if held > 1 else []
+            if any(a == b for a, b in zip(mine, both, strict=False)):
+                yield axis, held - 1
+            return
+        yield axis, held
+        axis, held = axis - 1, held - 1
+
+
+def _sizes(of: Layout, axis: int) -> tuple[Size, Size]:
+    """Elements of an axis on this rank, and over all ranks."""
+    total = extent_of(of.axes[axis])
+    for _, b in bound_on_axis(of, axis):
+        total = total * b.extent
+    return of.shape[axis], total
 
 
 def _back_quantize(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
