@@ -14,7 +14,7 @@ EXPORTS = Path(__file__).parent.parent / "examples" / "exports"
 GLM = EXPORTS / "glm5_two_layers.pt2"
 
 COUNTS = {
-    "tensor-parallel": {"all_reduce": 3, "slice": 1, "all_gather": 1},
+    "tensor-parallel": {"all_reduce": 4, "slice": 1, "all_gather": 2},
     "sequence-parallel": {"all_gather": 4, "reduce_scatter": 3, "slice": 1},
     "dsa-cp-prefill": {"all_gather": 4, "reduce_scatter": 1, "slice": 3},
     "dsa-cp-query-local": {"all_gather": 8, "reduce_scatter": 1, "slice": 3},

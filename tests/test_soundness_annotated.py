@@ -79,6 +79,54 @@ def test_attention_with_one_key_head_a_rank_is_cut(family: str) -> None:
     assert [n for n in found.run.annotated[0].notes if "attention" in n] == []
 
 
+def cut(found: Compared) -> dict[str, Shard]:
+    """Shards of the first layer by the names of its weights."""
+    shards = found.run.annotated[0].shards
+    return {name.partition("layers_0_")[2]: shard for name, shard in shards.items() if "layers_0_" in name}
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.nightly)])
+def test_experts_are_cut_where_they_see_all_tokens(ranks: int) -> None:
+    """Gate and up of an expert lie in one weight: each of them is cut."""
+    found = compared("Qwen3Moe", None, 7, "tensor-parallel", ranks)
+    check(found)
+    assert cut(found)["mlp_experts_gate_up_proj"] == Shard(1, ranks, (16, 16))
+    assert cut(found)["mlp_experts_down_proj"] == Shard(2, ranks)
+    local = compared("Qwen3Moe", None, 7, "sequence-parallel", ranks)
+    assert not any("experts" in name for name in cut(local))
+
+
+@pytest.mark.parametrize(
+    ("family", "shards"),
+    [
+        (
+            "Phi3",
+            {
+                "self_attn_qkv_proj_weight": Shard(0, 2, (32, 16, 16)),
+                "self_attn_o_proj_weight": Shard(1, 2),
+                "mlp_gate_up_proj_weight": Shard(0, 2, (48, 48)),
+                "mlp_down_proj_weight": Shard(1, 2),
+            },
+        ),
+        pytest.param(
+            "Qwen2",
+            {f"self_attn_{x}_proj_{kind}": Shard(0, 2) for x in "qkv" for kind in ("weight", "bias")}
+            | {"self_attn_o_proj_weight": Shard(1, 2), "mlp_down_proj_weight": Shard(1, 2)}
+            | {f"mlp_{x}_proj_weight": Shard(0, 2) for x in ("gate", "up")},
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param("Glm", None, marks=pytest.mark.nightly),
+        pytest.param("Qwen2Moe", None, marks=pytest.mark.nightly),
+    ],
+)
+def test_weights_that_hold_several(family: str, shards: dict[str, Shard] | None) -> None:
+    found = compared(family, None, 7, "tensor-parallel", 2)
+    check(found)
+    assert found.run.annotated[0].notes == ()
+    if shards is not None:
+        assert cut(found) == shards
+
+
 def test_a_wrong_share_shows() -> None:
     """The comparison can fail: ranks with each other's parts of a weight give other logits."""
     found = compared("Llama", 8, 8, "tensor-parallel", 2)
@@ -98,12 +146,12 @@ def test_a_wrong_share_shows() -> None:
 
 def test_a_packed_weight_is_cut_in_each_of_its_pieces() -> None:
     weight = torch.arange(8)[:, None]
-    parts = [share_of(weight, Shard(0, 2, 2), r).flatten().tolist() for r in range(2)]
+    parts = [share_of(weight, Shard(0, 2, (4, 4)), r).flatten().tolist() for r in range(2)]
     assert parts == [[0, 1, 4, 5], [2, 3, 6, 7]]
 
 
 def test_a_share_that_does_not_divide() -> None:
-    with pytest.raises(InputError, match=r"6 elements do not divide into 4 shares of 1 pieces"):
+    with pytest.raises(InputError, match=r"6 elements do not divide into 4 shares of pieces of 6"):
         share_of(torch.zeros(6), Shard(0, 4), 0)
 
 

@@ -121,7 +121,8 @@ def document(graph: str, found: Any, told: list[str]) -> dict[str, Any]:
             for i in found.insertions
         ],
         "shards": {
-            name: {"axis": s.axis, "ways": s.ways, "parts": s.parts} for name, s in found.shards.items()
+            name: {"axis": s.axis, "ways": s.ways, "pieces": list(s.pieces)}
+            for name, s in found.shards.items()
         },
         "notes": list(found.notes),
         "certificate": found.certificate(),

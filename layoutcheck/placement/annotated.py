@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Shard:
-    """How an input of the single-device program is cut: along `axis` in `ways` equal shares, of each of `parts` packed pieces."""
+    """How an input of the single-device program is cut: along `axis` in `ways` equal shares, of each of its packed pieces.
+
+    `pieces` are the extents of what is packed in it (queries, keys and values; gate and up), none where it is one.
+    """
 
     axis: int
     ways: Any
-    parts: int = 1
+    pieces: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -237,7 +240,7 @@ def _result(
     )
     size = placed.base.tokens.group.size
     shards = {
-        p.nodes[p.value_call[v]].name: Shard(c.axis, size, c.parts) for v, c in placed.weights.cuts.items()
+        p.nodes[p.value_call[v]].name: Shard(c.axis, size, c.pieces) for v, c in placed.weights.cuts.items()
     }
     certificate = placed.placement.certificate
     return AnnotatedGraph(

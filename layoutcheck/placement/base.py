@@ -69,6 +69,7 @@ class Base:
     own: values that are each rank's own for that reason.
     written: buffers that ops write into, with the views through which they do: no conversion may stand between.
     broad: values that are broadcast over an axis that is cut in others: the same for every share of it.
+    params: by call, arguments that are others once weights are cut (where the pieces of a packed axis begin).
     """
 
     analysis: Analysis
@@ -80,15 +81,18 @@ class Base:
     own: set[int] = attrs.field(factory=set)
     written: set[int] = attrs.field(factory=set)
     broad: set[int] = attrs.field(factory=set)
+    params: dict[int, dict[str, Any]] = attrs.field(factory=dict)
 
     def root(self, value: int) -> int:
         """The value that this one is below all conversions."""
         return self.alias[value]
 
     def instance(self, k: int) -> OpInstance:
-        """The op of a call."""
+        """The op of a call, with its arguments on shares of the weights."""
         p = self.analysis.program
-        return p.instances[p.op[k]]
+        found = p.instances[p.op[k]]
+        changed = self.params.get(k)
+        return found if changed is None else attrs.evolve(found, params={**found.params, **changed})
 
 
 def strip(analysis: Analysis, tokens: Tokens, trusted: frozenset[int] = frozenset()) -> Base:

@@ -13,7 +13,7 @@ from layoutcheck.placement.base import MOVES
 from layoutcheck.placement.convert import Converter, meta_of
 from layoutcheck.placement.modes import Way, Ways
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Value
-from layoutcheck.placement.resize import resized, size_param, written
+from layoutcheck.placement.resize import replaced, resized, size_param, written
 from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END
 
 GETITEM = "operator.getitem"
@@ -120,6 +120,8 @@ class Emitter:
             name = size_param(instance)
             if again is not None and name is not None and instance.rule is not None:
                 new = written(new, instance.rule, name, again[1])
+        if k in base.params and instance.rule is not None:
+            new = replaced(new, instance.rule, base.params[k])
         return attrs.evolve(new, meta=self._meta(k, node))
 
     def _input_meta(self, k: int, node: Node) -> Any:

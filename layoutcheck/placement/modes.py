@@ -104,7 +104,17 @@ class Ways:
         odd = tuple(self.odd.get(v) or (self.local(v) if v in self.base.written else None) for v in reads)
         was = tuple(self.base.analysis.solution.typing.types[p.first[k] + j] for j in range(p.outs[k]))
         pending = tuple(v in self.pending for v in reads)
-        key = (p.op[k], full, outs, odd, pending, was, _pattern(reads), k in self.base.fixed)
+        key = (
+            p.op[k],
+            full,
+            outs,
+            odd,
+            pending,
+            was,
+            _pattern(reads),
+            k in self.base.fixed,
+            k if k in self.base.params else -1,
+        )
         known = self.memo.get(key)
         if known is None:
             known = self.memo[key] = tuple(self._find(k, reads, full, outs))

@@ -1,8 +1,9 @@
 """Which weights are cut: what a plan says, and what follows from the decoder's structure and a contract.
 
 In an attention block the products nearest to the core are column-parallel and o_proj is row-parallel, in a dense one all but the last
-product and the last. A block is cut as a whole or not at all: where heads do not divide, or where the contract wants the last product
-born complete, it stays replicated.
+product and the last. Experts, routed and shared, are cut in the same way where the contract wants all tokens in front of them. A
+block is cut as a whole or not at all: where heads do not divide, or where the contract wants the last product born complete, it
+stays replicated.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from layoutcheck.placement.shard import Cut, Sharder
 from layoutcheck.program import CALL
 from layoutcheck.roles import Roles
 from layoutcheck.roles.model import Block
+
+EXPERTS = ("moe.routed", "moe.shared")
 
 
 @attrs.define
@@ -86,8 +89,10 @@ def cut_blocks(
         products = _products(base, roles, block)
         if products is None:
             continue
-        columns, last = products
-        if not _may(base, demands, columns, last):
+        columns, lasts = products
+        if not all(_may(demands, last) for last in lasts):
+            continue
+        if block.kind == "moe" and not _on_all_tokens(base, roles, demands, block):
             continue
         sharder = Sharder(base, min(block.calls), block.join.call)
         weights = [_weight(base, roles, sharder, k) for k in columns]
@@ -102,13 +107,18 @@ def cut_blocks(
             assert found is not None
             sharder.cuts[found[0]] = Cut(found[0], found[1])
         overlay = sharder.settle()
-        if overlay is None or not _sums(base, overlay, last) or kept_whole & sharder.cuts.keys():
+        if (
+            overlay is None
+            or not all(_sums(base, overlay, k) for k in lasts)
+            or kept_whole & sharder.cuts.keys()
+        ):
             plan.left.append((number, uneven))
             continue
         for value, of in overlay.items():
             base.full[value] = of
         plan.cuts.update(sharder.cuts)
         base.broad |= sharder.broad
+        base.params.update(sharder.params)
     lost = [v for v, axis in said.items() if axis is not None and plan.cuts.get(v, Cut(v, -1)).axis != axis]
     if lost:
         p = base.analysis.program
@@ -140,17 +150,61 @@ def _is_collective(base: Base, k: int) -> bool:
     return rule is not None and rule.code in ("all_gather", "reduce_scatter", "all_reduce")
 
 
-def _products(base: Base, roles: Roles, block: Block) -> tuple[list[int], int] | None:
-    """The column-parallel products of a block and its row-parallel one; None where it has no such pair."""
+def _products(base: Base, roles: Roles, block: Block) -> tuple[list[int], list[int]] | None:
+    """The column-parallel products of a block and its row-parallel ones; None where it has no such pair."""
     mine = [k for k in sorted(block.calls) if roles.flow.is_weight_product(k)]
     if block.kind == "attention" and block.core:
         last = [k for k in mine if roles.of(k) == "o_proj"]
         if not last:
             return None
-        return _nearest(base, roles, block, mine), last[-1]
+        return _nearest(base, roles, block, mine), last[-1:]
     if block.kind == "dense" and len(mine) >= 2:
-        return mine[:-1], mine[-1]
+        return mine[:-1], mine[-1:]
+    if block.kind == "moe":
+        return _of_experts(base, roles, block, [k for k in mine if roles.of(k) in EXPERTS])
     return None
+
+
+def _of_experts(
+    base: Base, roles: Roles, block: Block, mine: list[int]
+) -> tuple[list[int], list[int]] | None:
+    """The first and the second products of routed and shared experts: row-parallel is what no other product reads."""
+    p, flow = base.analysis.program, roles.flow
+    products = set(mine)
+    above: dict[int, set[int]] = {}
+    for k in mine:
+        seen: set[int] = set()
+        todo = list(flow.data_inputs(k))
+        while todo:
+            call = flow.maker[v] if (v := todo.pop()) < len(flow.maker) else -1
+            if call < 0 or p.kind[call] != CALL or call not in block.calls or call in seen:
+                continue
+            seen.add(call)
+            if call not in products:
+                todo.extend(flow.data_inputs(call))
+        above[k] = seen & products
+    columns = {c for found in above.values() for c in found}
+    lasts = [k for k in mine if k not in columns and above[k]]
+    # Two products in a row, and no third one: what is between others has the features of neither end.
+    if not lasts or any(above[c] for c in columns):
+        return None
+    return sorted(columns), lasts
+
+
+def _on_all_tokens(base: Base, roles: Roles, demands: Demands, block: Block) -> bool:
+    """Whether the contract wants what the block reads to be Full, and lets its experts have it so."""
+    p = base.analysis.program
+    experts = {k for k in block.calls if roles.of(k) in EXPERTS}
+    said = (*demands.operands.items(), *demands.results.items())
+    if any(k in experts and FULL not in of.states for (k, _), of in said):
+        return False
+    for value in block.entry:
+        root = base.root(value)
+        maker = p.value_call[root]
+        demand = demands.results.get((maker, root - p.first[maker]))
+        if demand is None or demand.states != {FULL}:
+            return False
+    return bool(block.entry)
 
 
 def _nearest(base: Base, roles: Roles, block: Block, mine: list[int]) -> list[int]:
@@ -181,9 +235,8 @@ def _nearest(base: Base, roles: Roles, block: Block, mine: list[int]) -> list[in
     return sorted(found - behind)
 
 
-def _may(base: Base, demands: Demands, columns: list[int], last: int) -> bool:
+def _may(demands: Demands, last: int) -> bool:
     """Whether the contract lets the last product be a pending sum, over all tokens."""
-    del base, columns
     demand = demands.results.get((last, 0))
     if demand is not None and PARTIAL not in demand.states:
         return False

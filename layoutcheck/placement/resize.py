@@ -71,6 +71,20 @@ def written(node: Node, rule: Rule, name: str, changed: dict[int, Size]) -> Node
     return node
 
 
+def replaced(node: Node, rule: Rule, params: dict[str, Any]) -> Node:
+    """The node with these arguments by name, where it gives them."""
+    args, kwargs = list(node.args), dict(node.kwargs)
+    names = list(rule.param_names)
+    for name, value in params.items():
+        value = tuple(value) if isinstance(value, list) else value
+        at = names.index(name) if name in names else -1
+        if name in kwargs or not 0 <= at < len(args):
+            kwargs[name] = value
+        else:
+            args[at] = value
+    return attrs.evolve(node, args=tuple(args), kwargs=kwargs)
+
+
 def _with(sizes: Any, changed: dict[int, Size]) -> Any:
     if not isinstance(sizes, (list, tuple)):
         return changed.get(0, sizes)

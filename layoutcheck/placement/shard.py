@@ -17,6 +17,7 @@ from layoutcheck.infer.call import Result
 from layoutcheck.infer.run import apply, transform_of
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.placement.base import Base, agrees
+from layoutcheck.placement.packed import Packing, Pieces, pieces_of
 from layoutcheck.placement.resize import size_param
 from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
 from layoutcheck.symbols import Size, divide_exact
@@ -28,11 +29,14 @@ MAX_BACK = 12
 
 @attrs.frozen
 class Cut:
-    """An input that is cut along an axis over the group, as `parts` packed pieces (gate and up in one weight are two)."""
+    """An input that is cut along an axis over the group, in each of its packed pieces (gate and up in one weight are two).
+
+    `pieces` are their extents; none where the axis is one.
+    """
 
     value: int
     axis: int
-    parts: int = 1
+    pieces: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -54,6 +58,8 @@ class Sharder:
     cuts: dict[int, Cut] = attrs.field(factory=dict)
     requests: dict[int, int] = attrs.field(factory=dict)
     broad: set[int] = attrs.field(factory=set)
+    params: dict[int, dict[str, Any]] = attrs.field(factory=dict)
+    packing: Packing = attrs.field(factory=Packing)
 
     @property
     def _ways(self) -> Size:
@@ -64,6 +70,10 @@ class Sharder:
         for _ in range(MAX_REPAIRS):
             found = self._run()
             if not isinstance(found, Failure):
+                if not self.packing.agrees():
+                    return None
+                for value, pieces in self.packing.pieces.items():
+                    self.cuts[value] = attrs.evolve(self.cuts[value], pieces=pieces)
                 return found
             if not found.ins or not (self._granted(found) or self._repaired(found)):
                 return None
@@ -74,12 +84,15 @@ class Sharder:
     def _run(self) -> dict[int, Layout] | Failure:
         p = self.base.analysis.program
         overlay: dict[int, Layout] = {}
+        self.params = {}
+        self.packing = Packing()
         for cut in self.cuts.values():
             of = self.base.full[cut.value]
             shard = self.cut(of, cut.axis) if isinstance(of, Layout) else None
             if shard is None:
                 return Failure(p.value_call[cut.value], None)
             overlay[cut.value] = shard
+            self.packing.origins[cut.value] = frozenset((cut.value,))
         for k in self.base.kept:
             if p.kind[k] != CALL or k > self.high:
                 continue
@@ -87,9 +100,15 @@ class Sharder:
             if k not in self.requests and not any(v in overlay for v in reads):
                 continue
             ins = tuple(overlay.get(v, self.base.full[v]) for v in reads)
+            taken = pieces_of(self.base, k, self.base.full[reads[0]], ins[0], self._ways) if reads else True
+            if taken is False or (isinstance(taken, Pieces) and not self._take_apart(k, reads[0], taken)):
+                return Failure(k, None)
             found = self._call(k, ins)
             if isinstance(found, Failure):
                 return found
+            self.packing.join([v for v in reads if v in overlay], range(p.first[k], p.first[k] + p.outs[k]))
+            if isinstance(taken, Pieces):
+                self.packing.plain(range(p.first[k], p.first[k] + p.outs[k]))
             self._note_broad(k, reads)
             for j, of in enumerate(found):
                 value = p.first[k] + j
@@ -101,6 +120,20 @@ class Sharder:
                     ):
                         overlay[value] = of
         return overlay
+
+    def _take_apart(self, k: int, value: int, taken: Pieces) -> bool:
+        """Remember that the weights behind a value are packed so."""
+        self.params[k] = taken.params
+        total = sum(taken.sizes)
+        sources = self.packing.origins.get(value, frozenset())
+        for source in sources:
+            extent = self.base.full[source].shape[self.cuts[source].axis]
+            times = divide_exact(extent, total)
+            if not isinstance(times, int) or not self.packing.pack(
+                source, tuple(n * times for n in taken.sizes)
+            ):
+                return False
+        return bool(sources)
 
     def _call(self, k: int, ins: tuple[Any, ...]) -> Failure | list[Any]:
         p = self.base.analysis.program
@@ -128,6 +161,8 @@ class Sharder:
         """The op as it is (its token sizes written for all tokens), then with one of its sizes divided."""
         p = self.base.analysis.program
         instance = self.base.instance(k)
+        if k in self.params:
+            instance = attrs.evolve(instance, params={**instance.params, **self.params[k]})
         name = size_param(instance)
         form = self.base.full[p.first[k]] if p.outs[k] else None
         if name is None or not isinstance(form, Layout):

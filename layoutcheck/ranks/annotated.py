@@ -84,9 +84,12 @@ def share_of(value: Tensor, shard: Shard, rank: int) -> Tensor:
         InputError: the axis does not divide.
     """
     ways, n = int(shard.ways), value.shape[shard.axis]
-    if n % (ways * shard.parts):
-        raise InputError(f"{n} elements do not divide into {ways} shares of {shard.parts} pieces")
-    pieces = value.chunk(shard.parts, shard.axis)
+    sizes = list(shard.pieces) or [n]
+    if sum(sizes) != n or any(size % ways for size in sizes):
+        raise InputError(
+            f"{n} elements do not divide into {ways} shares of pieces of {', '.join(map(str, sizes))}"
+        )
+    pieces = value.split(sizes, shard.axis)
     return torch.cat([piece.chunk(ways, shard.axis)[rank] for piece in pieces], shard.axis)
 
 

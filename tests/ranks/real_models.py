@@ -52,6 +52,18 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "DeepseekV3": {**LATENT, **EXPERTS, "first_k_dense_replace": 1},
     "GlmMoeDsa": {**LATENT, **EXPERTS, **INDEXER, "mlp_layer_types": ["dense", "sparse"]},
 }
+# How other models spell what is cut: queries, keys and values in one product, gate and up in one, biases, a gated shared expert.
+OTHERS: dict[str, dict[str, Any]] = {
+    "Phi3": {"pad_token_id": 0},
+    "Qwen2": {},
+    "Glm": {"pad_token_id": 0},
+    "Qwen2Moe": {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 16,
+    },
+}
 CONTRACTS = ("tensor-parallel", "sequence-parallel")
 SPARSE = ("dsa-cp-prefill", "dsa-cp-query-local", "dsa-cp-entry-slice")
 DYNAMIC = 10
@@ -87,7 +99,7 @@ def model_of(family: str, **more: Any) -> nn.Module:
     """A model with random weights (norms' too). Raises AttributeError where transformers has no such family."""
     import transformers
 
-    config = getattr(transformers, f"{family}Config")(**{**BASE, **FAMILIES[family], **more})
+    config = getattr(transformers, f"{family}Config")(**{**BASE, **(FAMILIES | OTHERS)[family], **more})
     config._attn_implementation = "sdpa"
     torch.manual_seed(0)
     model: nn.Module = getattr(transformers, f"{family}ForCausalLM")(config).eval()
