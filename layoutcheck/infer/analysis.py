@@ -28,6 +28,7 @@ from layoutcheck.infer.single import mark_pieces, mark_single, mark_stacked
 from layoutcheck.infer.solve import Solution, Solver
 from layoutcheck.infer.together import constant_slices, mark_constant
 from layoutcheck.infer.weight_plan import read_plan
+from layoutcheck.infer.which_group import prefer_gathered, prefer_seen
 from layoutcheck.inline import inline_subgraphs
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group, Mesh
@@ -41,7 +42,8 @@ class Analysis:
     """A solved program with what it was solved from and the seconds that each stage took.
 
     `trusted` are calls whose shape-only reading is accepted: a mixed sum there is a warning. `apart` is where other ranks'
-    programs do not meet this one. `again` solves another form of the graph under the same options, without other ranks;
+    programs do not meet this one; `together` says that there were any. `again` solves another form of the graph
+    under the same options, without other ranks;
     the inputs of those names have these layouts.
     """
 
@@ -58,6 +60,7 @@ class Analysis:
     declared_groups: list[Group]
     trusted: frozenset[int] = frozenset()
     apart: list[Entry] = attrs.field(factory=list)
+    together: bool = False
     again: Callable[[Graph, Mapping[str, Layout]], Analysis] | None = attrs.field(
         default=None, repr=False, eq=False
     )
@@ -126,7 +129,10 @@ def analyse(
         ]
         mine = Rank(program, solution.typing.types, mesh.rank, solver)
         _check_distinct([mine, *ranked])
-        if mark_constant(program, constant_slices(mine[:3], [other[:3] for other in ranked])):
+        theirs = [(other.program, other.types, other.solver.ctx.mesh) for other in ranked]
+        constant = mark_constant(program, constant_slices((program, solution.typing.types, mesh), theirs))
+        seen = [(other.program, other.types, other.solver.ctx) for other in ranked]
+        if prefer_seen(program, solution.typing.types, solver.ctx, seen) or constant:
             solver.memo.clear()
             solution = solver.solve()
         apart = differences(mine._replace(types=solution.typing.types), ranked)
@@ -149,7 +155,18 @@ def analyse(
         mesh = solver.ctx.mesh
         declared = _declared(groups, mesh)
         fixed = (stages, trust, path, uses, declared)
-        return Analysis(graph, program, mesh, solver.plan, solver, solution, *fixed, apart=apart, again=again)
+        return Analysis(
+            graph,
+            program,
+            mesh,
+            solver.plan,
+            solver,
+            solution,
+            *fixed,
+            apart=apart,
+            together=bool(others),
+            again=again,
+        )
 
     return made(graph, program, solver, solution, uses, apart)
 
@@ -185,8 +202,10 @@ def _solver_of(
     mark_pieces(program, uses)
     mark_stacked(program, uses)
     mark_merged(program, uses)
+    context = Context(mesh, bounds, _group_finder(mesh))
+    prefer_gathered(program, uses, context)
     plan = plan_inputs(program, mesh, tokens, layouts, uses, weights)
-    return Solver(program, Context(mesh, bounds, _group_finder(mesh)), plan), uses
+    return Solver(program, context, plan), uses
 
 
 def _solved(graph: Graph, book: RuleBook, assumed: Assumptions | None, *given: Any) -> Rank:

@@ -17,6 +17,8 @@ from layoutcheck.symbols import Bounds, Size
 
 # Marks a call whose bounds are the same on every rank, so that it is no rank's share.
 CONSTANT = "<the same on every rank>"
+# Names the group to try first where a slice is a share over several groups of one size.
+PREFERRED = "<the group whose share it is>"
 # Marks a slice that is one of several pieces of its operand: of a feature axis it is no rank's share.
 PIECE = "<one of several pieces>"
 # Marks a gather in front whose pieces are put side by side along another axis: that axis is what it gathers.

@@ -13,6 +13,7 @@ from layoutcheck.infer.roots import all_issues, find_roots
 from layoutcheck.infer.stale import stale_shapes
 from layoutcheck.infer.statistics import inferred_layouts, lookup, statistics
 from layoutcheck.infer.undeclared import undeclared_activations
+from layoutcheck.infer.unsettled import unsettled_shares
 from layoutcheck.infer.wording import finding_of
 from layoutcheck.layouts import Layout, render
 
@@ -26,6 +27,7 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         *redundant(analysis, solution.typing),
         *undeclared_activations(analysis, solution.typing),
     ]
+    found += unsettled_shares(analysis, solution.typing, found)
     found.sort(key=lambda entry: entry[0])
     errors = [e for e in found if is_error(e[2], e[0] in analysis.trusted)]
     warnings = [e for e in [*found, *solution.repeated] if not is_error(e[2], e[0] in analysis.trusted)]

@@ -13,6 +13,8 @@ import attrs
 
 from layoutcheck.infer.call import CONSTANT, Hole
 from layoutcheck.infer.run import transform_of
+from layoutcheck.infer.which_group import fresh, same_number
+from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, OpInstance, Program
 
 _SLICES = frozenset(("slice", "narrow"))
@@ -37,23 +39,27 @@ def slice_calls(p: Program, types: list[Any]) -> dict[str, tuple[int, tuple[Any,
     return found
 
 
-def constant_slices(
-    mine: tuple[Program, list[Any], int | None], others: list[tuple[Program, list[Any], int | None]]
-) -> set[int]:
+Typed = tuple[Program, list[Any], Mesh]
+
+
+def constant_slices(mine: Typed, others: list[Typed]) -> set[int]:
     """Calls of my program that slice the same bounds on another rank, so that they are no rank's share.
 
-    Each program comes with its types and its rank.
+    Each program comes with its types and its mesh. Ranks of the same number in the group of a share have the same bounds.
     """
-    p, types, rank = mine
+    p, types, mesh = mine
     out: set[int] = set()
     own = slice_calls(p, types)
-    for other, other_types, other_rank in others:
-        if other_rank == rank:
+    for other, other_types, there in others:
+        if there.rank == mesh.rank:
             continue
         theirs = slice_calls(other, other_types)
         for name, (k, bounds) in own.items():
             match = theirs.get(name)
-            if match is not None and match[1] == bounds:
+            if match is None or match[1] != bounds:
+                continue
+            over = {fresh(types, p, k), fresh(other_types, other, match[0])} - {()}
+            if not any(same_number(mesh, there, axes, axes) for axes in over):
                 out.add(k)
     return out
 

@@ -18,7 +18,7 @@ from layoutcheck.domains import (
     ranged,
     split,
 )
-from layoutcheck.infer.call import CONSTANT, ONLY, PIECE, Call, Result, dim_of
+from layoutcheck.infer.call import CONSTANT, ONLY, PIECE, PREFERRED, Call, Result, dim_of
 from layoutcheck.infer.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.mesh import Group
@@ -78,7 +78,7 @@ def resized(of: Layout, dim: int, extent: Size) -> tuple[Axis, dict[int, tuple[F
 
 
 def share_groups(call: Call, of: Layout) -> list[tuple[Group, int | None]]:
-    """Groups whose ranks could each hold a share of the value: not yet used by it, smallest number of axes first."""
+    """Groups whose ranks could each hold a share of the value: not yet used by it, the one that is known first, then the smallest."""
     mesh = call.ctx.mesh
     out: list[tuple[Group, int | None]] = []
     seen = set()
@@ -92,7 +92,8 @@ def share_groups(call: Call, of: Layout) -> list[tuple[Group, int | None]]:
     for axis in mesh.axes:
         if (axis.index,) not in seen and axis.index not in of.bound_map and axis.index not in mesh.quotient:
             out.append((Group(axis.name, (axis.index,), axis.size), mesh.coordinate(axis.index)))
-    out.sort(key=lambda entry: len(entry[0].axes))
+    known = call.params.get(PREFERRED)
+    out.sort(key=lambda entry: (entry[0].axes != known, len(entry[0].axes)))
     return out
 
 
