@@ -22,6 +22,9 @@ from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
 from layoutcheck.symbols import Expr, Size, coefficient, free_symbols, symbol_name
 
 _INTS = ("int64", "int32", "int16", "uint8", "bool")
+_CACHE_RANK = 4
+# Rows written at positions, where the result is the cache as it is then.
+_WRITTEN = frozenset(("index_put", "index_add", "scatter"))
 _PASSING = frozenset(
     (
         "same",
@@ -140,7 +143,9 @@ def _role_by_use(
                 votes["cache"] = votes.get("cache", 0) + 1
             elif rule.code == "embedding" and name == rule.options.get("indices", "indices"):
                 votes["ids"] = votes.get("ids", 0) + 1
-            elif rule.code == "cache_write" and name == rule.options.get("cache", "cache"):
+            elif (rule.code == "cache_write" and name == rule.options.get("cache", "cache")) or (
+                _is_cache(meta) and _keeps(p, k, rule, name)
+            ):
                 votes["cache"] = votes.get("cache", 0) + 1
             elif name in rule.weights or (
                 rule.code in ("index", "index_select")
@@ -176,6 +181,18 @@ def _role_by_use(
     if meta is not None and meta.dtype in ("int8", "uint8") and not votes.get("other"):
         return "weight"
     return "activation"
+
+
+def _is_cache(meta: TensorMeta | None) -> bool:
+    """Whether an input may be a cache of keys or values: floats, with a batch, heads, positions and what a head holds."""
+    return meta is not None and len(meta.shape) == _CACHE_RANK and meta.dtype not in _INTS
+
+
+def _keeps(p: Program, k: int, rule: Any, name: str | None) -> bool:
+    """Whether a call puts rows that the program computes into an input, or behind it."""
+    if rule.code in _WRITTEN:
+        return bool(name == rule.options.get("self", "self"))
+    return rule.code == "cat" and {p.kind[p.value_call[v]] for v in p.inputs[k]} == {PLACEHOLDER, CALL}
 
 
 def _is_cast(rule: Any) -> bool:

@@ -17,7 +17,8 @@ from layoutcheck.infer.elementwise import elementwise
 from layoutcheck.infer.factor_rule import apply_factors
 from layoutcheck.infer.positions import settled
 from layoutcheck.infer.repeats import Repeats, find_repeats, region_id
-from layoutcheck.layouts import Axis, Layout, layout, replace, whole
+from layoutcheck.infer.states import is_zero
+from layoutcheck.layouts import Axis, Layout, extent_of, layout, replace, whole
 from layoutcheck.program import (
     CALL,
     OUTPUT,
@@ -439,6 +440,10 @@ def written_back(base: Layout, view: Layout, front: int | None = None) -> Layout
     """
     if base.shape == view.shape:
         return replace(view, dtype=base.dtype)
+    if is_zero(base) and view.rank == base.rank:
+        part = _own_rows(base, view)
+        if part is not None:
+            return part
     axes = list(base.axes)
     bound = dict(base.bound_map)
     if view.rank == base.rank:
@@ -461,3 +466,23 @@ def written_back(base: Layout, view: Layout, front: int | None = None) -> Layout
         bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
     partial = tuple(sorted({*base.partial, *view.partial}))
     return layout(base.dtype, tuple(axes), bound, partial)
+
+
+def _own_rows(base: Layout, view: Layout) -> Layout | None:
+    """Zeros after a rank wrote its share in its own place: that rank's part of a sum that gives all shares."""
+    over = {
+        m
+        for m, fs in view.bound
+        for b in fs
+        if any(b.domain is f.domain and f.is_whole for axis in base.axes for f in axis)
+    }
+    if not over or base.bound or view.partial:
+        return None
+    wholes = {f.domain: f for axis in base.axes for f in axis}
+    axes = tuple(
+        base.axes[i] if any(f.domain in wholes and not f.is_whole for f in axis) else axis
+        for i, axis in enumerate(view.axes)
+    )
+    if any(m not in over for m, _ in view.bound) or tuple(extent_of(a) for a in axes) != base.shape:
+        return None
+    return layout(base.dtype, axes, {}, tuple(sorted(over)))

@@ -48,6 +48,8 @@ class Tracer:
     weights_only: bool = False
     blind: bool = False
     steps: int = 0
+    # axes that are cut by the trace at hand
+    cut_axes: set[tuple[int, int]] = attrs.field(factory=set)
     _writes: dict[int, list[int]] | None = None
 
     def _call(self, k: int) -> Call:
@@ -60,7 +62,10 @@ class Tracer:
         self.steps = 0
         seen: set[tuple[int, int]] = set()
         found: list[Cut] = []
-        return found if self._cut(value, axis, inner, mesh_axes, seen, found) else None
+        if not self._cut(value, axis, inner, mesh_axes, seen, found):
+            return None
+        self.cut_axes |= seen
+        return found
 
     def _cut(
         self,
@@ -186,6 +191,7 @@ class Tracer:
     def pending(self, value: int, mesh_axes: tuple[int, ...]) -> list[Cut] | None:
         """The inputs to cut so that a value is a pending sum over these mesh axes; None where that can't be."""
         self.steps = 0
+        self.cut_axes = set()
         self.weights_only = True
         found = self._pending(value, mesh_axes, set())
         self.weights_only = False
@@ -215,6 +221,9 @@ class Tracer:
             return None
         call = self._call(k)
         groups = summed(call)
+        behind = self._summed_before(k, call)
+        if behind is not None:
+            return self._pending(behind, mesh_axes, seen)
         for group in groups:
             found: list[Cut] | None = []
             for slot, axis, inner in group:
@@ -236,6 +245,21 @@ class Tracer:
         if _name_of(p, k) == "create":
             return self._any_pending(self._writes_into(value), mesh_axes, seen)
         return self._through(k, call, mesh_axes, seen)
+
+    def _summed_before(self, k: int, call: Call) -> int | None:
+        """An operand that is itself summed over an axis that is to be cut for another summand (a low-rank pair's first half)."""
+        p = self.runner.program
+        if not self.cut_axes:
+            return None
+        for name, slot, _ in call.tensors():
+            before = p.value_call[p.inputs[k][slot]]
+            if name not in call.rule.linear or p.kind[before] != CALL:
+                continue
+            first = self._call(before)
+            axes = {(p.inputs[before][s], a) for group in summed(first) for s, a, _ in group}
+            if axes & self.cut_axes:
+                return p.inputs[k][slot]
+        return None
 
     def _writes_into(self, value: int) -> list[int]:
         """Results of the in-place ops that write into a fresh buffer."""

@@ -194,6 +194,10 @@ def _along(
         ranges = _adjacent([a[0] for a in along])
         if ranges is not None:
             return ranges, bound
+    ways = {b.extent for _, b in bound_on_axis(parts[0][2], dim)}
+    if along[0] and all(a == along[0] for a in along) and len(parts) in ways:
+        # the same tokens once a rank of the group that shards them: pieces put in front, to be exchanged
+        return (feature(len(parts)).whole, *along[0]), bound
     return (concatenated(tuple(along), total).whole,), bound
 
 

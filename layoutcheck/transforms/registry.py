@@ -68,6 +68,7 @@ def _load() -> None:
         convolution,
         create,
         grouped,
+        halves,
         index,
         joinery,
         masks,

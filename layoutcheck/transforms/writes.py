@@ -10,9 +10,10 @@ from layoutcheck.infer.compare import compare_axes, is_wild, strength
 from layoutcheck.infer.elementwise import broadcast_axes
 from layoutcheck.infer.states import is_zero, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
-from layoutcheck.symbols import Size
+from layoutcheck.symbols import Expr, Size
 from layoutcheck.transforms.index import listed, points_into, rows_agree
 from layoutcheck.transforms.masks import masked
+from layoutcheck.transforms.pieces import rank_share
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _back_same, _self
 
@@ -112,8 +113,10 @@ def _back_put(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sou
     given = [k for k, (_, t) in enumerate(indices) if t is not None]
     sources: Sources = [] if is_wild(of.axes[axis]) or is_blank(of) else [(slot, axis, inner)]
     if values is not None and axis not in given:
-        # the axes behind the last position are the last ones of what is written
-        at = axis - (of.rank - values.rank) if given and axis > given[-1] else axis
+        # what is written has the axes of the positions in their place, and may lack leading ones
+        depth = max((t.rank for _, t in indices if t is not None), default=0)
+        place = axis if not given or axis < given[0] else axis - len(given) + depth
+        at = place - (of.rank - len(given) + depth - values.rank)
         if 0 <= at < values.rank and values.axes[at]:
             sources.append((call.slot("values"), at, inner))
     return sources or None
@@ -251,7 +254,14 @@ def index_add(call: Call) -> Result:
             compare_axes(call, (call.slot("source"), src, dim), (call.slot("index"), idx, 0))
     bound = join_bound(call, operands)
     partial = _written_pending(call, operands[0], operands[1] if len(operands) > 1 else None, bound)
-    out = layout(of.dtype, of.axes, bound, partial)
+    axes = of.axes
+    if src is not None and src.rank == of.rank:
+        # one head a rank: what is written says that the axis is the heads'
+        axes = tuple(
+            src.axes[i] if not axis and i != dim and src.shape[i] == 1 else axis
+            for i, axis in enumerate(axes)
+        )
+    out = layout(of.dtype, axes, bound, partial)
     if call.rule.mutates:
         return call.result(out, mutated={slot: out})
     return call.result(out)
@@ -326,6 +336,9 @@ def _same_shape(a: Layout, b: Layout) -> bool:
 def _placed(call: Call, of: Layout, slot: int, src: Layout, src_slot: int, dim: int) -> Layout:
     """self with part of an axis overwritten by src: other axes must agree."""
     mine, other = ("self", slot, of), ("src", src_slot, src)
+    own_rows = _own_rows(call, of, src, dim)
+    if own_rows is not None:
+        return own_rows
     axes = list(rows_agree(call, mine, other, dim))
     axes[dim] = of.axes[dim]
     own = {m for m, _ in bound_on_axis(of, dim)}
@@ -340,6 +353,19 @@ def _placed(call: Call, of: Layout, slot: int, src: Layout, src_slot: int, dim: 
     bound = join_bound(call, [("self", slot, of), ("src", src_slot, src)])
     partial = _written_pending(call, mine, other, bound)
     return layout(of.dtype, tuple(axes), bound, partial)
+
+
+def _own_rows(call: Call, of: Layout, src: Layout, dim: int) -> Layout | None:
+    """A rank's share written over its own place among zeros is that rank's part of a sum that gives all shares."""
+    start = call.get("start") or 0
+    if not is_zero(of) or src.rank != of.rank or not isinstance(start, (int, Expr)) or src.partial:
+        return None
+    share = rank_share(call, of, dim, start, src.shape[dim])
+    if share is None or share.axes[dim] != src.axes[dim] or share.bound_map != src.bound_map:
+        return None
+    over = tuple(m for m in share.bound_map if m not in of.bound_map)
+    axes = tuple(of.axes[i] if i == dim else a for i, a in enumerate(src.axes))
+    return layout(src.dtype, axes, of.bound_map, over)
 
 
 @register("slice_scatter", back=_back_written)
