@@ -221,6 +221,7 @@ TRANSFORMS = {
     "sort": "self dim",
     "argmax": "self dim keepdim",
     "topk": "self k dim",
+    "glu": "self dim",
     "histogram": "self bins",
     "index": "self indices",
     "index_select": "self dim index",
