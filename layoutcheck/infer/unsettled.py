@@ -13,7 +13,7 @@ from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.call import CONSTANT, Issue
 from layoutcheck.infer.entries import Entry
 from layoutcheck.infer.run import Typing, make_call
-from layoutcheck.infer.which_group import Axes, fresh, is_slicing, rivals
+from layoutcheck.infer.which_group import SLICING, Axes, fresh, rivals
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT
 from layoutcheck.transforms.collectives import group_of
@@ -27,7 +27,8 @@ def unsettled_shares(analysis: Analysis, typing: Typing, found: list[Entry]) -> 
     p, types, mesh = analysis.program, typing.types, analysis.mesh
     if mesh.rank is None or analysis.together:
         return []
-    shares = [k for k in range(len(p.kind)) if is_slicing(p, k) and _looks_constant(analysis, types, k)]
+    slicing = {i for i, one in enumerate(p.instances) if one.rule is not None and one.rule.code in SLICING}
+    shares = [k for k, op in enumerate(p.op) if op in slicing and _looks_constant(analysis, types, k)]
     if not shares:
         return []
     meets = _Meets(analysis, typing, shares)
