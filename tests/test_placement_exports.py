@@ -137,6 +137,12 @@ def test_a_trusted_sum_stays_and_its_warning_too() -> None:
     assert again.graph == found.graph
 
 
+def test_formulas_of_the_annotated_graph() -> None:
+    cost = annotate(GLM, "sequence-parallel", groups={"tp": 4}).cost()
+    assert {"T", "tp"} <= set(cost.symbols())
+    assert any(t.kernel == "collective" and t.options["op"] == "reduce_scatter" for t in cost.terms)
+
+
 def test_the_certificate_is_data() -> None:
     found = annotate(GLM, "dsa-cp-query-local", groups={"tp": 4})
     proof = found.certificate()

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 import layoutcheck
+import layoutcheck.graph
 from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 from layoutcheck.placement.certificate import verify
 from layoutcheck.placement.provenance import RECORD
@@ -187,3 +188,26 @@ def test_the_explanation_of_a_gather() -> None:
     assert text.splitlines()[0] == "all_gather of rms_norm_default_2 (rms_norm_default_2_all_gather)"
     assert "  for      view_14, auto_functionalized_v2_2, 75 times" in text
     assert "without it the contract can't be held" in text
+
+
+def test_an_indexer_that_reads_the_local_norm_gets_no_gather_of_its_own() -> None:
+    """Attention's other inputs are Full already, the indexer reads the rank's share: one gather a layer is all it takes."""
+    found = placed("glm5_prefill_repeated_e32", "dsa-cp-prefill")
+    local = {f"{i.source}_all_gather": i.source for i in found.insertions if i.kind == "all_gather"}
+    nodes = []
+    for node in found.graph.nodes:
+        hidden = node.kwargs.get("hidden_states")
+        name = getattr(hidden, "name", None)
+        if name in local:
+            node = attrs.evolve(
+                node, kwargs={**node.kwargs, "hidden_states": layoutcheck.graph.Ref(local[name])}
+            )
+        nodes.append(node)
+    faulty = attrs.evolve(
+        found.graph, nodes=nodes, config={k: v for k, v in found.graph.config.items() if k != RECORD}
+    )
+    assert nodes != found.graph.nodes
+    assert {f.code for f in layoutcheck.check(faulty).errors} != set()
+    mended = annotate(faulty, "dsa-cp-prefill")
+    assert mended.counts() == found.counts()
+    assert mended.check().findings == ()

@@ -21,6 +21,7 @@ from layoutcheck.placement.provenance import original_of, recorded
 from layoutcheck.readers import load
 
 if TYPE_CHECKING:
+    from layoutcheck.cost.terms import GraphCost
     from torch.fx import GraphModule
 
 
@@ -125,6 +126,12 @@ class AnnotatedGraph:
         from layoutcheck.placement.explain import explain
 
         return explain(self._placed, node)
+
+    def cost(self) -> GraphCost:
+        """What the graph runs on a rank, as formulas over token counts and group sizes (see `layoutcheck.cost`)."""
+        from layoutcheck.cost.lift import lift
+
+        return lift(self.analyse())
 
     def certificate(self) -> dict[str, Any]:
         """Why nothing is cheaper: the cut of each part that was free, and the flow that fills it."""
