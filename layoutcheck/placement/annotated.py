@@ -21,8 +21,9 @@ from layoutcheck.placement.provenance import original_of, recorded
 from layoutcheck.readers import load
 
 if TYPE_CHECKING:
-    from layoutcheck.cost.terms import GraphCost
     from torch.fx import GraphModule
+
+    from layoutcheck.cost.terms import GraphCost
 
 
 @attrs.frozen
