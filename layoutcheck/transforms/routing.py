@@ -116,7 +116,8 @@ def moe(call: Call) -> Result:
         if strength(ids.axes[0]) > strength(of.axes[0]):
             first, second = second, first
         compare_axes(call, first, second)
-    pending = tuple(m for m in _experts_cut(call) if of.is_full(m) and m not in of.partial)
+    # Beside a rank's own tokens such a sum adds up different ones: Mixed, reported where it is reduced.
+    pending = tuple(m for m in _experts_cut(call) if m not in of.partial)
     partial = tuple(sorted({*of.partial, *pending}))
     return call.result(replace(of, dtype=call.dtype(of.dtype), partial=partial))
 
@@ -134,15 +135,22 @@ def _experts_cut(call: Call) -> list[int]:
 
 
 def _check_experts(call: Call) -> None:
-    """Experts are whole; stacked along dimension 0 they may be shared out, the same ones on both sides."""
+    """Experts are whole, or their inner features are cut alike on both sides (the result is a sum then); stacked along dimension 0
+    they may be shared out, the same ones on both sides.
+    """
+    inner = set(_experts_cut(call))
     seen: tuple[int, dict[int, tuple[Factor, ...]]] | None = None
     names = (call.name("up"), call.name("down"))
     for param, slot, of in call.tensors():
         if param not in names:
             continue
         stacked = 1 if of.rank > 2 else 0
-        if not all(need_whole(call, slot, of, dim, "an expert runs over") for dim in range(stacked, of.rank)):
-            return
+        for dim in range(stacked, of.rank):
+            summed = (
+                dim == (2 if param == names[0] else 1) and {m for m, _ in bound_on_axis(of, dim)} <= inner
+            )
+            if not summed and not need_whole(call, slot, of, dim, "an expert runs over"):
+                return
         mine: dict[int, tuple[Factor, ...]] = {m: (b,) for m, b in bound_on_axis(of, 0)} if stacked else {}
         if seen is not None and seen[1] != mine:
             call.issue("LC101", "{0} and {1} are not of the same experts", seen[0], slot)

@@ -315,7 +315,10 @@ def experts() -> Iterator[Sample]:
     )
     up, down = X("e h m", extents={"m": 8}), X("e n h", extents={"n": 4})
     biases = dict(gmm1_bias=None, gmm2_bias=None)
-    yield _s("tensor_cast.dispatch_ffn_combine", **rows, gmm1_w=up, gmm2_w=down, **biases)
+    # gate and up stand in one weight, of which a rank's columns are packed for itself
+    yield replace(
+        _s("tensor_cast.dispatch_ffn_combine", **rows, gmm1_w=up, gmm2_w=down, **biases), packed=True
+    )
     # the variants differ in what the weights are coded with
     stacked = X("e h m", "c", {"m": 8}, "rows"), X("e n h", "c", {"n": 4}, "rows")
     packed = X("e g m", "c", {"g": 6, "m": 8}, "rows"), X("e n h", "c", {"n": 2}, "rows")
@@ -330,7 +333,8 @@ def experts() -> Iterator[Sample]:
     ]
     for name, (first, second), more in variants:
         mine = dict(gmm1_w=first, gmm2_w=second)
-        yield _s(f"tensor_cast.dispatch_ffn_combine_{name}", **rows, **mine, **biases, **scales, **more)
+        sample = _s(f"tensor_cast.dispatch_ffn_combine_{name}", **rows, **mine, **biases, **scales, **more)
+        yield replace(sample, packed=True)
 
 
 def _rows(env: Env) -> tuple[int, int]:
