@@ -211,7 +211,7 @@ def annotate(
     if not isinstance(graph, Graph):
         graph = load(graph)
     graph = original_of(graph)
-    placed = place(solved(graph), agreed, prices=prices, values=sizes, again=solved, plan=plan)
+    placed = place(solved(graph), agreed, prices=prices, values=sizes, again=solved, plan=plan, rules=rules)
     options = {
         "groups": groups,
         "rank": rank,

@@ -87,6 +87,13 @@ class Base:
         """The value that this one is below all conversions."""
         return self.alias[value]
 
+    def markers(self, k: int) -> tuple[int, ...]:
+        """The begin and the end marker of the carried value that a begin marker takes in; an end marker alone."""
+        for repeats in self.analysis.solution.runner.repeats.values():
+            if k in repeats.begins:
+                return k, repeats.ends[repeats.begins.index(k)]
+        return (k,)
+
     def instance(self, k: int) -> OpInstance:
         """The op of a call, with its arguments on shares of the weights."""
         p = self.analysis.program

@@ -8,7 +8,7 @@ from layoutcheck.contracts.model import CONVERSIONS, Boundary, Contract
 from layoutcheck.contracts.sites import sites_of
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL
-from layoutcheck.program import CALL
+from layoutcheck.program import CALL, REGION_BEGIN, REGION_END
 from layoutcheck.roles import Roles
 
 _STATES = {"Full": FULL, "Local": LOCAL, "Partial": PARTIAL}
@@ -139,17 +139,27 @@ def _bars(
         for move, ways in PATHS.items()
         if not any(all(kind in b.via or kind not in CONVERSIONS for kind in way) for way in ways)
     }
-    if not away:
+    direct = away | {move for move, ways in PATHS.items() if not set(ways[0]) <= set(b.via)}
+    if not direct:
         return
     p = base.analysis.program
     if slot >= 0 and call in kept and p.kind[call] == CALL:
         found.barred.setdefault((call, slot), set()).update(away)
-    at: int | None = value
+    todo: list[int | None] = [value]
     seen: set[int] = set()
-    while at is not None and at < p.n_values and at not in seen:
+    while todo:
+        at = todo.pop()
+        if at is None or at >= p.n_values or at in seen:
+            continue
         seen.add(at)
         maker = p.value_call[at]
         before = roles.flow.carried(at)
-        if before is not None and maker in kept and p.kind[maker] == CALL and before in p.inputs[maker]:
+        if p.kind[maker] in (REGION_BEGIN, REGION_END):
+            # A repeat hands on what the next one reads: neither what comes in nor what comes back is converted so. What is one
+            # conversion here is not made up for by two.
+            for marker in base.markers(maker):
+                found.barred.setdefault((marker, 0), set()).update(direct)
+                todo.append(p.inputs[marker][0])
+        elif before is not None and maker in kept and p.kind[maker] == CALL and before in p.inputs[maker]:
             found.barred.setdefault((maker, p.inputs[maker].index(before)), set()).update(away)
-        at = before
+        todo.append(before)

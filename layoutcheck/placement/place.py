@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,12 +27,15 @@ from layoutcheck.placement.plan import WeightPlan, cut_blocks, planned
 from layoutcheck.placement.pricing import NOMINAL, Pricing
 from layoutcheck.placement.problem import FULL, LOCAL, NAMES, Infeasible, Placement
 from layoutcheck.placement.program_problem import ProgramProblem, build_problem
+from layoutcheck.placement.repeats import ends_apart
 from layoutcheck.placement.solve import solve
 from layoutcheck.placement.tokens import Tokens, stream_domain
 from layoutcheck.program import CALL, OUTPUT
+from layoutcheck.regions.expand import expand_ends
 from layoutcheck.regions.fusion_rules import FusionBook
 from layoutcheck.regions.names import Names
 from layoutcheck.roles import Roles, find_roles
+from layoutcheck.rules.rulebook import RuleBook
 from layoutcheck.symbols import free_symbols
 
 
@@ -133,6 +137,7 @@ def place(
     values: Mapping[str, int] | None = None,
     again: Callable[[Graph], Analysis] | None = None,
     plan: str | Path | None = None,
+    rules: Sequence[str | Path] = (),
 ) -> Placed:
     """The cheapest program that holds a contract, from one that may hold other conversions or none.
 
@@ -142,52 +147,98 @@ def place(
         prices: what conversions and ops cost; bytes over default bandwidths where not given.
         values: numbers for symbolic sizes, at which prices are compared.
         again: solves a graph as `analysis` was; with it, fused ops are taken apart where a conversion has to stand between
-            their parts.
+            their parts, and the first and last repeats of a body are written out where they are placed otherwise than the rest.
         plan: a file of weight layouts by name pattern.
+        rules: folders of further op rules.
 
     Raises:
         InputError: the program has no decoder layer, no group of the contract's name, or can't be run as the contract demands.
     """
-    roles = find_roles(analysis)
-    group = group_for(analysis, contract, roles)
-    base = _base(analysis, roles, group)
-    demands = demands_of(base, roles, contract)
-    weights = cut_blocks(base, roles, demands, planned(analysis, plan))
-    ways = _ways(base)
-    if again is not None:
-        book = FusionBook.load()
-        targets = bound_targets(ways, book)
-        if targets:
-            apart, splits = taken_apart(analysis.graph, targets, book)
-            placed = place(again(apart), contract, prices=prices, values=values, plan=plan)
-            placed.graph = put_together(apart, placed.graph, splits, book)
-            return placed
-    numbers = dict(values or {})
-    for symbol in free_symbols(base.tokens.domain.extent):
-        numbers.setdefault(symbol, NOMINAL)
-    if prices is None:
-        prices = ByteRates(mesh=analysis.mesh, values=_numbers(analysis, numbers))
-    pricing = Pricing(ways, prices, numbers, roles.flow)
-    problem = build_problem(base, ways, demands, pricing)
+    collecting = gc.isenabled()
+    # Nothing that is made here is garbage before the end, and looking for it takes as long as placing.
+    gc.disable()
     try:
-        placement = solve(problem.problem)
-    except Infeasible as error:
-        raise InputError(_stuck(analysis, problem, error, contract)) from None
-    asked = {base.root(analysis.program.inputs[k][slot]) for k, slot in demands.operands}
-    for _ in range(MAX_ROUNDS):
-        barred = too_many(problem, placement.modes, contract, roles, analysis.program, asked)
-        if not barred:
-            break
-        fewer = without(problem.problem, barred)
+        return _Placing(contract, prices, dict(values or {}), again, plan, rules).place(analysis)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@attrs.frozen
+class _Placing:
+    """The options of `place`."""
+
+    contract: Contract
+    prices: Prices | None
+    values: dict[str, int]
+    again: Callable[[Graph], Analysis] | None
+    plan: str | Path | None
+    rules: Sequence[str | Path]
+
+    def place(self, analysis: Analysis, *, whole: bool = True, tied: bool = False) -> Placed:
+        """Place one program. `whole`: fused ops may be taken apart; `tied`: repeats are not written out."""
+        roles = find_roles(analysis)
+        group = group_for(analysis, self.contract, roles)
+        base = _base(analysis, roles, group)
+        demands = demands_of(base, roles, self.contract)
+        weights = cut_blocks(base, roles, demands, planned(analysis, self.plan))
+        ways = _ways(base)
+        if self.again is not None and whole:
+            book = FusionBook.load()
+            targets = bound_targets(ways, book)
+            if targets:
+                apart, splits = taken_apart(analysis.graph, targets, book)
+                placed = self.place(self.again(apart), whole=False)
+                placed.graph = put_together(apart, placed.graph, splits, book)
+                return placed
+        numbers = dict(self.values)
+        for symbol in free_symbols(base.tokens.domain.extent):
+            numbers.setdefault(symbol, NOMINAL)
+        prices = self.prices
+        if prices is None:
+            prices = ByteRates(mesh=analysis.mesh, values=_numbers(analysis, numbers))
+        pricing = Pricing(ways, prices, numbers, roles.flow)
+        problem = build_problem(base, ways, demands, pricing)
         try:
-            placement = solve(fewer)
+            placement = solve(problem.problem)
+        except Infeasible as error:
+            other = None if tied else self._apart(analysis, problem, None)
+            if other is None:
+                raise InputError(_stuck(analysis, problem, error, self.contract)) from None
+            return other
+        asked = {base.root(analysis.program.inputs[k][slot]) for k, slot in demands.operands}
+        for _ in range(MAX_ROUNDS):
+            barred = too_many(problem, placement.modes, self.contract, roles, analysis.program, asked)
+            if not barred:
+                break
+            fewer = without(problem.problem, barred)
+            try:
+                placement = solve(fewer)
+            except Infeasible:
+                break
+            problem.problem = fewer
+        if not tied:
+            other = self._apart(analysis, problem, placement.price)
+            if other is not None:
+                return other
+        found = Placed(
+            base, ways, demands, weights, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, []
+        )
+        return _written(found)
+
+    def _apart(self, analysis: Analysis, problem: ProgramProblem, price: int | None) -> Placed | None:
+        """The placement with repeats at the ends written out; None where that is not cheaper than the price with all alike."""
+        if self.again is None or not problem.regions:
+            return None
+        try:
+            ends = ends_apart(problem.problem, problem.regions, price)
+            if not ends:
+                return None
+            written = expand_ends(analysis.graph, ends, book=RuleBook.load([Path(r) for r in self.rules]))
+            found = self.place(self.again(written), whole=False, tied=True)
         except Infeasible:
-            break
-        problem.problem = fewer
-    found = Placed(
-        base, ways, demands, weights, pricing, problem, placement, {}, {}, {}, roles, analysis.graph, []
-    )
-    return _written(found)
+            return None
+        return found if price is None or found.placement.price < price else None
 
 
 def _base(analysis: Analysis, roles: Roles, group: Group) -> Base:

@@ -35,6 +35,7 @@ class Pricing:
     values: Mapping[str, int]
     flow: Flow
     _known: dict[Any, Value] = attrs.field(factory=dict)
+    _calls: dict[Any, int] = attrs.field(factory=dict)
 
     def number(self, size: Size) -> int:
         """A size as a number."""
@@ -89,6 +90,15 @@ class Pricing:
         """A call in one of its ways."""
         base = self.ways.base
         p = base.analysis.program
+        was = base.analysis.solution.typing.types[p.first[k]] if p.outs[k] else None
+        key = (p.op[k], way.ins, way.outs, was)
+        if key not in self._calls:
+            self._calls[key] = self._call(k, way)
+        return self._calls[key] * times
+
+    def _call(self, k: int, way: Way) -> int:
+        base = self.ways.base
+        p = base.analysis.program
         instance = base.instance(k)
         if way.outs and isinstance(way.outs[0], Layout):
             again = resized(instance, base.analysis.solution.typing.types[p.first[k]], way.outs[0])
@@ -96,4 +106,4 @@ class Pricing:
                 instance = again[0]
         if not any(isinstance(of, Layout) for of in way.outs):
             return 0
-        return round(self.prices.op(instance, way.ins, way.outs) / UNIT) * times
+        return round(self.prices.op(instance, way.ins, way.outs) / UNIT)

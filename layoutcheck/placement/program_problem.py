@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from layoutcheck.errors import InputError
@@ -12,6 +14,7 @@ from layoutcheck.placement.demands import Demand, Demands
 from layoutcheck.placement.modes import Way, Ways
 from layoutcheck.placement.pricing import Pricing
 from layoutcheck.placement.problem import FULL, LOCAL, NAMES, PARTIAL, Mode, Op, Problem
+from layoutcheck.placement.repeats import Region
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, UNKNOWN
 
 
@@ -23,6 +26,7 @@ class ProgramProblem:
     calls: list[tuple[int, ...]]
     ways: list[tuple[Way, ...]]
     runs: list[tuple[int, int, int]] = attrs.field(factory=list)
+    regions: tuple[Region, ...] = ()
 
     def times(self, k: int) -> int:
         """How often a call runs: more than once in a repeated body."""
@@ -65,11 +69,28 @@ class _Builder:
                 self._call(k)
             elif kind == OUTPUT:
                 self._output(k)
-        for repeats in analysis.solution.runner.repeats.values():
+        ties: dict[Any, tuple[int, ...]] = {}
+        for number, repeats in analysis.solution.runner.repeats.items():
+            first = len(self.ops)
             for i, (begin, end) in enumerate(zip(repeats.begins, repeats.ends)):
                 self._region(begin, end, tuple(repeats.copies[i :: repeats.carried]))
+            ties[number] = tuple(range(first, len(self.ops)))
         values = tuple(self.pricing.value(v, self._times(p.value_call[v])) for v in range(p.n_values))
-        return ProgramProblem(Problem(tuple(self.ops), values), self.calls, self.found, self.runs)
+        regions = tuple(self._repeated(number, at) for number, at in ties.items() if at)
+        return ProgramProblem(Problem(tuple(self.ops), values), self.calls, self.found, self.runs, regions)
+
+    def _repeated(self, number: Any, ties: tuple[int, ...]) -> Region:
+        """A region of the problem: its ties, and the ops between its markers."""
+        repeats = self.base.analysis.solution.runner.repeats[number]
+        low, high = min(repeats.begins), max(repeats.ends)
+        body = frozenset(o for o, calls in enumerate(self.calls) if low < calls[0] < high and o not in ties)
+        # What a repeat before the last one hands on goes to the next repeat only.
+        p, inside = self.base.analysis.program, {*repeats.copies}
+        early = [*repeats.ends, *repeats.copies][: -repeats.carried]
+        is_open = all(
+            k in inside for call in early for k, _ in self.base.analysis.uses.get(p.first[call], ())
+        )
+        return Region(number, ties, body, repeats.runs, is_open)
 
     def _times(self, k: int) -> int:
         return ProgramProblem(Problem((), ()), [], [], self.runs).times(k)
@@ -83,8 +104,8 @@ class _Builder:
         k: int,
     ) -> None:
         times = self._times(k)
-        priced = len(ways) > 1
-        modes = tuple(Mode(w.needs, w.gives, self.pricing.way(k, w, times) if priced else 0) for w in ways)
+        called = self.base.analysis.program.kind[k] == CALL
+        modes = tuple(Mode(w.needs, w.gives, self.pricing.way(k, w, times) if called else 0) for w in ways)
         barred = frozenset(
             (slot, *move) for slot in range(len(reads)) for move in self.demands.barred.get((k, slot), ())
         )
@@ -164,6 +185,11 @@ class _Builder:
             if demand is not None:
                 ways = self._within(ways, [w.gives[0] for w in ways], demand, "the value carried by", k)
         modes = tuple(Mode(w.needs, w.gives) for w in ways)
-        self.ops.append(Op(reads, writes, modes))
+        barred = frozenset(
+            (slot, *move)
+            for slot, k in enumerate((begin, end))
+            for move in self.demands.barred.get((k, 0), ())
+        )
+        self.ops.append(Op(reads, writes, modes, barred))
         self.calls.append((begin, end, *copies))
         self.found.append(ways)

@@ -67,6 +67,23 @@ def expand(
     return _Expansion(graph, book, markers, Origins() if origins is None else origins).run()
 
 
+def expand_ends(graph: Graph, ends: Mapping[int, tuple[int, int]], *, book: RuleBook | None = None) -> Graph:
+    """The same program with the first and the last repeats of regions written out; what is left of each stays a region.
+
+    Args:
+        graph: a graph with regions.
+        ends: per region how many repeats to write out in front and behind. A region of which one repeat or none is left is
+            written out as a whole; regions that are not named stay as they are.
+        book: the rule book, where it is loaded already.
+
+    Raises:
+        InputError: as `expand`.
+    """
+    book = RuleBook.load() if book is None else book
+    markers = find_markers(graph, book)
+    return _Expansion(graph, book, markers, Origins(), ends).run()
+
+
 def _check_size(graph: Graph, regions: list[Region], wanted: dict[int, int]) -> None:
     by_id = {r.id: r for r in regions}
     total = len(graph.nodes)
@@ -108,6 +125,7 @@ class _Expansion:
         book: RuleBook,
         markers: dict[int, Marker],
         origins: Origins,
+        apart: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         self.graph, self.markers, self.origins = graph, markers, origins
         self.regions = find_regions(graph, book, markers)
@@ -122,6 +140,11 @@ class _Expansion:
         self.specs = dict(graph.inputs)
         self.home = self._homes()
         self.instances: dict[str, list[str]] = {name: [] for name in self.home}
+        # Per region the first and the last repeats that are written out; None: all of all regions.
+        self.apart = apart
+        self.numbers: dict[int, int] = {}
+        self.used: set[int] = set()
+        self.record: dict[str, dict[str, list[str]]] = {}
 
     def run(self) -> Graph:
         """Emit all nodes, then put the new inputs behind those that they are copies of."""
@@ -131,6 +154,8 @@ class _Expansion:
             nodes.append(node)
             nodes.extend(self.inputs.get(node.name, ()))
         config = {k: v for k, v in self.graph.config.items() if k != RECORD}
+        if self.record:
+            config[RECORD] = self.record
         return rebuilt(nodes, self.graph, inputs=self.specs, config=config)
 
     def _homes(self) -> dict[str, int]:
@@ -175,6 +200,14 @@ class _Expansion:
                 varying.add(nodes[i].name)
         return varying
 
+    def _kept(self, region: Region) -> range:
+        """The repeats that stay a region, by number; empty where all are written out."""
+        if self.apart is None:
+            return range(0)
+        first, last = self.apart.get(region.id, (0, 0))
+        kept = range(first, region.repeats - last)
+        return kept if len(kept) > 1 or (region.repeats == 1 and region.id not in self.apart) else range(0)
+
     def _span(self, low: int, high: int, env: Scope, where: Where) -> None:
         """Emit the nodes `low .. high`. `env` renames: it holds what this instance of the body has defined."""
         nodes, markers = self.graph.nodes, self.markers
@@ -184,32 +217,82 @@ class _Expansion:
             if marker is None:
                 self._emit(nodes[i], env, where)
                 continue
+            region = self.by_id[marker.region]
             if marker.kind != COPY:
                 # A further repeat has its begin markers' values already.
                 if nodes[i].name not in env.names:
-                    env.names[nodes[i].name] = env(marker.value)
+                    number = next((n for r, n in reversed(where) if r == region.id), 0)
+                    env.names[nodes[i].name] = self._marked(i, i, env, env, number, where)
                 if marker.kind == BEGIN:
-                    where = (
-                        (*where, (marker.region, 0)) if i == self.by_id[marker.region].begins[0] else where
-                    )
-                elif i == self.by_id[marker.region].ends[-1]:
+                    where = (*where, (marker.region, 0)) if i == region.begins[0] else where
+                elif i == region.ends[-1]:
                     where = where[:-1]
             elif i not in done:
                 done.update(self._repeat(i, env, where))
 
+    def _marked(self, at: int, copy: int, env: Scope, inside: Scope, number: int, where: Where) -> str:
+        """What a marker of repeat `number` gives: a marker where the repeat stays part of a region, else the value it reads.
+
+        Args:
+            at: the marker of the written body.
+            copy: the one that is read from: `at`, or the copy that stands for this repeat.
+            env: the names around the region; `inside`: those of the repeat, in which an end marker reads.
+        """
+        marker = self.markers[at]
+        region = self.by_id[marker.region]
+        kept = self._kept(region)
+        value = env(self.markers[copy].value) if marker.kind == BEGIN else inside(marker.value)
+        if number not in kept or number > kept[0]:
+            return value
+        if marker.kind == BEGIN and at == region.begins[0]:
+            self._number(region, inside)
+        return self._marker(self.graph.nodes[at], value, region, number, where)
+
+    def _number(self, region: Region, inside: Scope) -> None:
+        """Number a region that is written: its own number first, then new ones."""
+        mine = region.id
+        if mine in self.used:
+            mine = max([*self.used, *self.by_id]) + 1
+        self.used.add(mine)
+        self.numbers[region.id] = mine
+        own = sorted(inside(name) for name in self.own[region.id])
+        if RECORD in self.graph.config:
+            self.record[str(mine)] = {"own": own}
+
+    def _marker(self, like: Node, value: str, region: Region, number: int, where: Where) -> str:
+        """Write a marker that reads this value, and return its name."""
+        old = next(r for r in like.refs())
+        first = number == 0 and all(n == 0 for _, n in where)
+        name = like.name if first else self.names.repeat(like.name, number)
+        node = copied(like, name, lambda ref: value if ref == old else ref)
+        mine = self.numbers[region.id]
+        node.args = tuple(mine if type(a) is int and a == region.id else a for a in node.args)
+        node.kwargs = {k: mine if type(a) is int and a == region.id else a for k, a in node.kwargs.items()}
+        self.out.append(node)
+        return name
+
     def _repeat(self, index: int, env: Scope, where: Where) -> list[int]:
-        """Write one more repeat out, and return the copy markers that it is for."""
+        """Write one more repeat out, or the markers that stand for it, and return the copy markers that it is for."""
         nodes, markers = self.graph.nodes, self.markers
         region = self.by_id[markers[index].region]
         number, round_ = self.rounds[index]
+        kept = self._kept(region)
+        if number in kept and number > kept[0]:
+            for copy in round_:
+                value = env(markers[copy].value)
+                env.names[nodes[copy].name] = self._marker(nodes[copy], value, region, 0, where)
+            return round_
         body = Scope(env)
-        for at, copy in zip(region.begins, round_):
-            body.names[nodes[at].name] = env(markers[copy].value)
         for name in self.own[region.id]:
             body.names[name] = self._own(name, env(name), number, (*where, (region.id, number)))
+        for at, copy in zip(region.begins, round_):
+            body.names[nodes[at].name] = self._marked(at, copy, env, body, number, where)
         self._span(region.begins[0] + 1, region.ends[-1], body, (*where, (region.id, number)))
         for at, copy in zip(region.ends, round_):
-            env.names[nodes[copy].name] = body(markers[at].value)
+            end = nodes[at].name
+            if end not in body.names:
+                body.names[end] = self._marked(at, copy, env, body, number, where)
+            env.names[nodes[copy].name] = body.names[end]
         return round_
 
     def _own(self, name: str, like: str, number: int, where: Where) -> str:
