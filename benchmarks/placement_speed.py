@@ -34,6 +34,14 @@ PARTS = {
 }
 
 
+def analysed(graph: Graph) -> Analysis:
+    """The graph typed, as `annotate` does it."""
+    nothing: dict[str, Any] = {"groups": {}, "layouts": {}, "trust": {}}
+    none = dict.fromkeys(("rank", "world", "plan"))
+    lists: dict[str, Any] = {name: [] for name in ("tokens", "assumptions", "rules", "others")}
+    return analyse(graph, **nothing, **none, **lists)
+
+
 def timed(analysis: Analysis, contract: Any) -> tuple[float, dict[str, float]]:
     """Seconds of one placement, and of its parts."""
     spent = dict.fromkeys(PARTS, 0.0)
@@ -53,7 +61,7 @@ def timed(analysis: Analysis, contract: Any) -> tuple[float, dict[str, float]]:
         setattr(module, name, clocked(part, plain[name]))
     start = time.process_time()
     try:
-        module.place(analysis, contract)
+        module.place(analysis, contract, again=analysed)
     finally:
         whole = time.process_time() - start
         for name, task in plain.items():
@@ -63,19 +71,7 @@ def timed(analysis: Analysis, contract: Any) -> tuple[float, dict[str, float]]:
 
 def row(name: str, graph: Graph, contract: Any, runs: int) -> None:
     """Place a graph a few times and print the fastest run."""
-    analysis = analyse(
-        graph,
-        groups={},
-        rank=None,
-        world=None,
-        tokens=[],
-        layouts={},
-        assumptions=[],
-        rules=[],
-        plan=None,
-        trust={},
-        others=[],
-    )
+    analysis = analysed(graph)
     whole, parts = min((timed(analysis, contract) for _ in range(runs)), key=lambda entry: entry[0])
     listed = "  ".join(f"{part} {seconds * 1000:.1f}" for part, seconds in parts.items())
     print(f"{name[-44:]:44} {len(graph.nodes):7} nodes {whole:8.3f} s   ms: {listed}", flush=True)
