@@ -17,7 +17,6 @@ from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node, Ref
 from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 from layoutcheck.regions import find_regions
-from layoutcheck.regions.repeats import set_repeats
 from layoutcheck.testing import Decoder, Layers, decoders
 
 SLOW = list(HealthCheck)
@@ -191,18 +190,3 @@ def test_a_miscounted_repeat_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_problem, "body_runs", less)
     with pytest.raises(AssertionError):
         same(decoder, "sequence-parallel")
-
-
-@pytest.mark.shared
-def test_diff_names_the_residual_that_one_form_gathers(shared_graphs: Path) -> None:
-    """Two reference graphs of one model: the expanded one gathers the residual between its MoE layers."""
-    repeated = layoutcheck.load(shared_graphs / "dsv3_bf16_prefill_repeated.after.json.gz")
-    expanded = layoutcheck.load(shared_graphs / "dsv3_bf16_prefill_expanded5.after.json.gz")
-    found = layoutcheck.diff(set_repeats(repeated, (3, 2)), expanded)
-    assert not found
-    at = found.divergence
-    assert at is not None and at.kind == "op"
-    assert at.b.node == "all_gather_default_8"
-    assert "residual, between layers 3 (moe) and 4 (moe)" in at.b.place
-    assert "residual, between layers 3 (moe) and 4 (moe), repeat 1 of 2" in at.a.place
-    assert found.traffic[("all_gather", "tp")][0] != found.traffic[("all_gather", "tp")][1]

@@ -12,9 +12,11 @@ import attrs
 from layoutcheck.contracts import load_contract
 from layoutcheck.contracts.model import Contract
 from layoutcheck.cost.prices import Prices
+from layoutcheck.errors import InputError
 from layoutcheck.findings import Report
 from layoutcheck.graph import Graph, TensorMeta
 from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.diagnose import diagnose
 from layoutcheck.layouts import Layout, render
 from layoutcheck.placement.place import Placed, place
 from layoutcheck.placement.provenance import original_of, recorded
@@ -211,7 +213,11 @@ def annotate(
     if not isinstance(graph, Graph):
         graph = load(graph)
     graph = original_of(graph)
-    placed = place(solved(graph), agreed, prices=prices, values=sizes, again=solved, plan=plan, rules=rules)
+    first = solved(graph)
+    try:
+        placed = place(first, agreed, prices=prices, values=sizes, again=solved, plan=plan, rules=rules)
+    except InputError as error:
+        raise _with_fault(error, first) from None
     options = {
         "groups": groups,
         "rank": rank,
@@ -222,6 +228,19 @@ def annotate(
         "contract": agreed if isinstance(contract, Contract) else contract,
     }
     return _result(placed, agreed, solved, options, graph)
+
+
+def _with_fault(error: InputError, analysis: Analysis) -> InputError:
+    """The error, with the fault that the graph came with: behind it layouts are not what they would be."""
+    wrong = [f for f in diagnose(analysis, 0.0).errors if f.code.startswith(("LC1", "LC2"))]
+    if not wrong:
+        return error
+    where = ", ".join(f"{f.code} at {f.node}" for f in wrong[:3])
+    text = (
+        f"{error.message}; the graph's own conversions are wrong ({where}): repair them as `layoutcheck check` says,"
+        " or annotate the graph as it was without them"
+    )
+    return InputError(text, error.where)
 
 
 def _result(

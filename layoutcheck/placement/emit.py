@@ -82,7 +82,8 @@ class Emitter:
         value = self.ways.base.analysis.program.by_name[node.name]
         of = self._layout(value)
         was = self.ways.base.analysis.solution.typing.types[value]
-        new = node if of is was or of is None else attrs.evolve(node, meta=meta_of(of))
+        kept = of is None or (of is was and not _is_stale(node.meta, of))
+        new = node if kept else attrs.evolve(node, meta=meta_of(of))
         self.nodes.append(new)
         first = (value, self.born.get(value)) not in self.names
         if first:
@@ -139,7 +140,9 @@ class Emitter:
         types = self.ways.base.analysis.solution.typing.types
         outs = range(p.first[k], p.first[k] + p.outs[k])
         layouts = [self._layout(v) for v in outs]
-        if all(of is types[v] or not isinstance(of, Layout) for v, of in zip(outs, layouts)):
+        metas = node.meta if isinstance(node.meta, tuple) else (node.meta,)
+        stale = any(_is_stale(m, of) for m, of in zip(metas, layouts))
+        if not stale and all(of is types[v] or not isinstance(of, Layout) for v, of in zip(outs, layouts)):
             return node.meta
         if isinstance(node.meta, tuple):
             return tuple(
@@ -230,6 +233,13 @@ class Emitter:
             used.update(node.refs())
             out.append(node)
         return out[::-1]
+
+
+def _is_stale(meta: Any, of: Any) -> bool:
+    """Whether a recorded shape is another than the value's, extents of one aside."""
+    if not isinstance(meta, TensorMeta) or not isinstance(of, Layout):
+        return False
+    return [n for n in meta.shape if n != 1] != [n for n in of.shape if n != 1]
 
 
 def steps(born: int, needed: set[int | None], price: Value) -> list[tuple[str, int, int]]:
