@@ -87,7 +87,11 @@ class _Making:
         return out
 
     def region(self, known: list[int], at: tuple[int, ...], depth: int) -> list[int]:
-        """A repeated body; the values that it hands on behind it."""
+        """A repeated body; the values that it hands on behind it.
+
+        What it hands on it has computed, each value another one: a value that goes through unchanged, or out under two names,
+        is one value in the graph written out, whose conversions all repeats share.
+        """
         draw = self.draw
         number = len(self.ties)
         self.ties.append(())
@@ -97,7 +101,7 @@ class _Making:
         begins = [self.value(here) for _ in entries]
         low = len(self.ops)
         now = [*known, *begins]
-        for _ in range(draw(st.integers(1, 3))):
+        for _ in range(draw(st.integers(len(entries), 3))):
             now.append(self.op([*now[-3:], *begins], here))
         if depth and draw(st.booleans()):
             now.extend(self.region([*begins, *now[-2:]], here, depth - 1))
@@ -105,9 +109,9 @@ class _Making:
         body = frozenset(range(low, len(self.ops)))
         lasts, ties = [], []
         states = (FULL, LOCAL, PARTIAL) if self.partial else (FULL, LOCAL)
-        mine = [v for v in now if v not in known]
-        for entry, begin in zip(entries, begins):
-            back = draw(st.sampled_from(mine))
+        mine = [v for v in now if v not in known and v not in begins]
+        backs = draw(st.permutations(mine))
+        for entry, begin, back in zip(entries, begins, backs):
             end, last = self.value(at), self.value(at)
             modes = tuple(Mode((s, s), (s, s, s)) for s in states)
             ties.append(self.add(Op((entry, back), (begin, end, last), modes), at))

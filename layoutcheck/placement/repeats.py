@@ -197,7 +197,8 @@ def ends_apart(problem: Problem, regions: Sequence[Region], price: int | None) -
     several = [r for r in regions if r.open and r.times > 1]
     if not several:
         return {}
-    depth = max(len(r.ties) for r in several)
+    # A state on the chain may be reached in two steps, and each carried value may wait for another one.
+    depth = 1 + max(len(r.ties) for r in several)
     best = _price(problem, regions, {r.id: (depth, depth) for r in several})
     if best is None:
         raise Infeasible
