@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import example, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from ranks.random_decoders import Spelling, spellings, write  # noqa: E402
 
@@ -31,7 +31,29 @@ def equal_on_ranks(spelling: Spelling, contract: str, ranks: int, seed: int) -> 
         assert notes == (), "so do the heads"
 
 
+ONE_KEY_HEAD = Spelling(
+    layers=1,
+    batch=1,
+    tokens=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=4,
+    width=16,
+    inner=12,
+    qkv="apart",
+    repeat="expand",
+    mlp="apart",
+    bias=False,
+    mask=False,
+    tables=False,
+    dropout=False,
+    scaled=False,
+)
+"""A rank's one key head is repeated behind a batch of one: the view of both has two axes of one, and one place for them."""
+
+
 @given(spellings(), CONTRACTS, st.sampled_from((2, 4)), st.integers(0, 9))
+@example(ONE_KEY_HEAD, "tensor-parallel", 2, 0)
 @settings(max_examples=10)
 def test_random_decoders(spelling: Spelling, contract: str, ranks: int, seed: int) -> None:
     equal_on_ranks(spelling, contract, ranks, seed)

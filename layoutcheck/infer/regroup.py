@@ -63,7 +63,9 @@ def regroup(
             if stream and not following_unit and not axis:
                 head = stream[-1]
                 if head.extent == 1:
-                    axis.append(stream.pop())
+                    # where another axis of one is known to be here, this one belongs to what is to its right
+                    if i not in placed:
+                        axis.append(stream.pop())
                 elif head.domain.is_feature and _bound_of(head, cuts) and i + 1 < len(sizes) and any(out):
                     # A unit axis before a shard is its head axis: the shard counts heads.
                     parts = split_digit(head, head.extent, cuts)

@@ -45,7 +45,8 @@ def _moves(of: Layout, sizes: Sequence[Size]) -> dict[int, int | None]:
 
 
 def _tokens(axis: Axis) -> bool:
-    return any(not f.domain.is_feature for f in axis)
+    """Whether tokens stand on an axis; copies, which a broadcast has made, may be copies of heads."""
+    return any(not f.domain.is_feature and f.domain.kind != "any" for f in axis)
 
 
 def _next(of: Layout, axis: int) -> Axis:
@@ -62,7 +63,7 @@ def place_units(of: Layout, sizes: Sequence[Size]) -> tuple[list[Factor], dict[i
         target = moves.get(i)
         if target is None:
             left.extend(axis)
-        elif axis:
+        else:
             placed[target] = placed.get(target, ()) + axis
     return left, placed
 
