@@ -6,7 +6,7 @@ from typing import Any
 
 from layoutcheck.contracts import Contract, contract_names, parse_contract
 from layoutcheck.contracts.model import CHAIN, CONVERSIONS, OPERANDS, STATES
-from layoutcheck.contracts.model import KINDS as BLOCKS
+from layoutcheck.contracts.model import PLACES as BLOCKS_OF
 from layoutcheck.contracts.read import FORMAT
 from layoutcheck.graph import Graph
 from layoutcheck.layout_text import parse_layout
@@ -166,7 +166,7 @@ def contracts(draw: Any, max_boundaries: int = 4, extends: bool = True) -> Contr
     """
     places = draw(
         st.lists(
-            st.tuples(st.sampled_from(PLACES), st.none() | st.sampled_from(BLOCKS)),
+            st.sampled_from(PLACES).flatmap(_in_blocks),
             min_size=1,
             max_size=max_boundaries,
             unique=True,
@@ -201,6 +201,13 @@ def _boundaries(draw: Any, role: str, operand: str, where: str | None) -> dict[s
     if "require" in names or {"at_most", "at_least"} <= names:
         names = names - {"at_least", "at_most"} or {"at_most"}
     return {**item, **{name: draw(wants[name]) for name in sorted(names)}}
+
+
+def _in_blocks(place: tuple[str, str]) -> Any:
+    """A place, in all blocks or in those of a kind in which its role occurs."""
+    kinds = BLOCKS_OF[place[0]]
+    where = st.none() | st.sampled_from(kinds) if kinds else st.none()
+    return st.tuples(st.just(place), where)
 
 
 def _counts() -> Any:
