@@ -118,7 +118,8 @@ def test_the_repr_and_the_notes() -> None:
     assert repr(found).startswith("<AnnotatedGraph tensor-parallel, ")
     assert (
         found.notes[0]
-        == "attention block 0 keeps its weights whole: its weights or heads do not divide among tp"
+        == "attention block 0 keeps its weights whole: its heads or weights do not divide among tp,"
+        " or an op in it takes no share of them"
     )
 
 

@@ -17,6 +17,7 @@ from layoutcheck.findings import Report
 from layoutcheck.graph import Graph, TensorMeta
 from layoutcheck.infer.analysis import Analysis, analyse
 from layoutcheck.infer.diagnose import diagnose
+from layoutcheck.infer.together import mark_constant, slice_calls
 from layoutcheck.layouts import Layout, render
 from layoutcheck.placement.place import Placed, place
 from layoutcheck.placement.provenance import original_of, recorded
@@ -196,7 +197,7 @@ def annotate(
     accepted = {**agreed.trusts(), **(trust or {})}
 
     def solved(of: Graph | str | Path) -> Analysis:
-        return analyse(
+        found = analyse(
             of,
             groups=groups or {},
             rank=rank,
@@ -209,10 +210,18 @@ def annotate(
             trust=accepted,
             others=list(others),
         )
+        if not _has_collectives(found):
+            # On one device a slice is a slice of features or tokens, and no rank's share of them.
+            slices = {k for k, _ in slice_calls(found.program, found.solution.typing.types).values()}
+            if mark_constant(found.program, slices):
+                found.solver.memo.clear()
+                found.solver.cuts.clear()
+                found.solution = found.solver.solve()
+        return found
 
     if not isinstance(graph, Graph):
         graph = load(graph)
-    graph = original_of(graph)
+    graph = _with_groups(original_of(graph), dict(groups or {}))
     first = solved(graph)
     try:
         placed = place(first, agreed, prices=prices, values=sizes, again=solved, plan=plan, rules=rules)
@@ -243,6 +252,28 @@ def _with_fault(error: InputError, analysis: Analysis) -> InputError:
     return InputError(text, error.where)
 
 
+def _with_groups(graph: Graph, given: Mapping[str, Any]) -> Graph:
+    """The graph without recorded ranks of groups whose size is given anew."""
+    listed = graph.config.get("groups")
+    if not isinstance(listed, dict) or not any(
+        name in listed and size != len(listed[name])
+        for name, size in given.items()
+        if isinstance(listed.get(name), list)
+    ):
+        return graph
+    kept = {name: ranks for name, ranks in listed.items() if name not in given}
+    return attrs.evolve(graph, config={**graph.config, "groups": kept})
+
+
+_COLLECTIVES = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "shard", "broadcast"))
+
+
+def _has_collectives(analysis: Analysis) -> bool:
+    """Whether ranks talk to each other anywhere in a program."""
+    rules = [i.rule for i in analysis.program.instances if i.rule is not None]
+    return any(r.code in _COLLECTIVES or any(name in _COLLECTIVES for name, _ in r.then) for r in rules)
+
+
 def _result(
     placed: Placed, contract: Contract, solved: Any, options: dict[str, Any], original: Graph
 ) -> AnnotatedGraph:
@@ -252,6 +283,16 @@ def _result(
     q, types = again.program, again.solution.typing.types
     layouts = {q.name_of(v): render(of, names) for v, of in enumerate(types) if isinstance(of, Layout)}
     _record(placed.graph, layouts)
+    group = placed.base.tokens.group
+    if (
+        isinstance(group.size, int)
+        and group.name not in again.mesh.by_ranks
+        and not placed.base.analysis.mesh.by_ranks
+    ):
+        # So that the file can be read without being told the group's size.
+        listed = placed.graph.config.get("groups")
+        known = {**(listed if isinstance(listed, dict) else {}), group.name: list(range(group.size))}
+        placed.graph = attrs.evolve(placed.graph, config={**placed.graph.config, "groups": known})
     placed.graph = recorded(original, placed.graph, contract.name)
     roles = {p.nodes[k].name: role for k, role in placed.roles.calls.items()}
     insertions = tuple(

@@ -14,6 +14,7 @@ from layoutcheck.cost.terms import GraphCost, Term
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.memory.graph_ledger import graph_memory
 from layoutcheck.placement.annotated import AnnotatedGraph, annotate
+from layoutcheck.placement.pricing import NOMINAL
 from layoutcheck.symbols import free_symbols
 
 ATTENTION = ("attention.input", "attention.indexer", "attention.core")
@@ -85,7 +86,9 @@ def compare(
         found = annotate(graph, contract, sizes=at, **options)
         analysis = found.analyse()
         cost = lift(analysis)
-        values = cost.at({n: v for n, v in (at or {}).items() if n in cost.symbols()})
+        given = {n: v for n, v in (at or {}).items() if n in cost.symbols()}
+        lacking = [n for n in cost.symbols() if n not in cost.values and n not in given]
+        values = cost.at({**dict.fromkeys(lacking, NOMINAL), **given})
         memory = graph_memory(analysis, _known(analysis, values))
         parts = tuple(_parts(cost))
         out.append(Comparison(found.contract, found, parts, memory.peak.bytes, str(memory.formula), values))

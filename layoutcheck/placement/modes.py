@@ -347,6 +347,9 @@ class Ways:
             return
         yield Way(needs, (FULL,), ins, (form,))
         tokens = self.base.tokens
+        if not sized:
+            yield from self._made_like(k, form)
+            return
         if tokens.holds(form):
             short = tokens.local(form)
         else:
@@ -363,6 +366,27 @@ class Ways:
         if short is not tokens.local(form):
             self.odd[value] = short
         yield Way(needs, (LOCAL,), ins, (short,))
+
+    def _made_like(self, k: int, form: Layout) -> Iterator[Way]:
+        """A tensor made as long as another one: as long as a share of it, too."""
+        p = self.base.analysis.program
+        value = p.first[k]
+        reads = [self.base.root(v) for v in p.inputs[k]]
+        locals_ = [self.local(v) for v in reads]
+        if not any(locals_):
+            return
+        ins = tuple(of if of is not None else self.layout(v, FULL) for v, of in zip(reads, locals_))
+        result = typed(self.base, k, ins, [form])
+        out = result.outs[0] if result is not None and result.outs else None
+        if not isinstance(out, Layout):
+            return
+        if out is not self.base.tokens.local(form):
+            self.odd[value] = out
+        needs = tuple(
+            LOCAL if of is not None else FULL if isinstance(x, Layout) else None
+            for of, x in zip(locals_, ins)
+        )
+        yield Way(needs, (LOCAL,), ins, (out,))
 
     def _counting(self, k: int) -> Iterator[Way]:
         p = self.base.analysis.program

@@ -100,6 +100,31 @@ def pieces_of(base: Base, k: int, whole: Any, cut: Any, ways: Any) -> Pieces | b
     return found
 
 
+def joins(base: Base, k: int, cut: Sequence[Any]) -> bool:
+    """Whether a call puts values one after another along an axis that is cut in one of them: a rank's features are then in an order
+    that no weight behind it has.
+    """
+    p = base.analysis.program
+    instance = base.instance(k)
+    transform = transform_of(instance)
+    if transform is None or transform.name != "cat" or len(cut) < 2:
+        return False
+    dim = instance.params.get("dim", 0)
+    for v, of in zip(p.inputs[k], cut):
+        whole = base.full[base.root(v)]
+        if (
+            isinstance(of, Layout)
+            and isinstance(whole, Layout)
+            and isinstance(dim, int)
+            and of.rank == whole.rank
+            and of.rank
+        ):
+            at = dim % of.rank
+            if of.shape[at] != whole.shape[at]:
+                return True
+    return False
+
+
 def _pieces(
     base: Base, k: int, instance: OpInstance, name: str, total: int, dim: int, ways: int
 ) -> Pieces | None:
@@ -143,7 +168,8 @@ def _sliced(base: Base, k: int, instance: OpInstance, total: int, dim: int, ways
     ordered = sorted(begins)
     sizes = tuple(b - a for a, b in pairwise(ordered))
     low, high = own
-    if low % ways or high % ways:
+    # A slice over several pieces would have to keep them apart: a rank's shares of them do not lie side by side.
+    if low % ways or high % ways or ordered.index(high) != ordered.index(low) + 1:
         return None
     if "length" in instance.params:
         return Pieces(sizes, {"start": low // ways, "length": (high - low) // ways})

@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 
 from layoutcheck.contracts.model import Contract
-from layoutcheck.cost.prices import ByteRates, Prices
+from layoutcheck.cost.prices import ByteRates, HardwarePrices, Prices
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis
@@ -196,7 +196,10 @@ class _Placing:
             numbers.setdefault(symbol, NOMINAL)
         prices = self.prices
         if prices is None:
-            prices = ByteRates(mesh=analysis.mesh, values=_numbers(analysis, numbers))
+            prices = ByteRates()
+        if isinstance(prices, (ByteRates, HardwarePrices)):
+            known = {**_numbers(analysis, numbers), **prices.values}
+            prices = attrs.evolve(prices, mesh=analysis.mesh, values=known)
         pricing = Pricing(ways, prices, numbers, roles.flow)
         problem = build_problem(base, ways, demands, pricing)
         try:

@@ -61,6 +61,11 @@ def planned(analysis: Analysis, path: str | Path | None) -> dict[int, int | None
             used.add(pattern)
             if word in ("column", "row", "replicated"):
                 out[value] = {"column": 0, "row": 1, "replicated": None}[word]
+            elif not word.strip().startswith("["):
+                raise InputError(
+                    f"`{word}` is no layout of {name}: column, row, replicated, or one such as [128/4@tp, 64]",
+                    said["where"],
+                )
             else:
                 cut = [i for i, part in enumerate(word.strip("[] ").split(",")) if "@" in part]
                 if len(cut) > 1:
@@ -96,7 +101,7 @@ def cut_blocks(
             continue
         sharder = Sharder(base, min(block.calls), block.join.call)
         weights = [_weight(base, roles, sharder, k) for k in columns]
-        uneven = f"its weights or heads do not divide among {base.tokens.group.name}"
+        uneven = f"its heads or weights do not divide among {base.tokens.group.name}, or an op in it takes no share of them"
         if not columns or any(w is None for w in weights):
             plan.left.append((number, uneven))
             continue

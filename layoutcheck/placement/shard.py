@@ -17,7 +17,7 @@ from layoutcheck.infer.call import Result
 from layoutcheck.infer.run import apply, transform_of
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.placement.base import Base, agrees
-from layoutcheck.placement.packed import Packing, Pieces, pieces_of
+from layoutcheck.placement.packed import Packing, Pieces, joins, pieces_of
 from layoutcheck.placement.resize import size_param
 from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
 from layoutcheck.symbols import Size, divide_exact
@@ -141,6 +141,8 @@ class Sharder:
         if k in self.requests and isinstance(outs[0], Layout) and not self._spreads(k):
             made = self.cut(outs[0], self.requests[k])
             return [made] if made is not None else Failure(k, None, ins)
+        if joins(self.base, k, ins):
+            return Failure(k, None)
         ctx = self.base.analysis.solver.ctx
         first: Result | None = None
         found: Result | None = None

@@ -11,6 +11,7 @@ from layoutcheck.inline import inline_subgraphs
 from layoutcheck.sizes.core import Atom, terms_of
 from layoutcheck.symbols import Expr, Size, symbol_name
 
+_POSITIONAL = ("operator.", "math.", "torch.sym_")
 _MODULES = ("operator", "math", "torch")
 
 
@@ -51,6 +52,9 @@ class _Writer:
             if node.op == "call_function":
                 args = tuple(self._arg(a) for a in node.args)
                 kwargs = {k: self._arg(v) for k, v in node.kwargs.items()}
+                if node.target.startswith(_POSITIONAL):
+                    # Python's own functions know no argument names.
+                    args, kwargs = (*args, *kwargs.values()), {}
                 self.values[node.name] = self.out.call_function(self._target(node), args, kwargs)
             elif node.op == "output":
                 result = tuple(self._arg(a) for a in node.args)
