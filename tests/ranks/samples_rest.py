@@ -115,6 +115,7 @@ def shapes() -> Iterator[Sample]:
     yield _s("aten.repeat_interleave.Tensor", repeats=X("t", "@3"))
     yield _s("aten._unique2", self=X("t", "@3"))
     yield replace(_s("aten.tensor_split.sections", self=X("b h"), sections=2, dim=0), packed=True)
+    yield replace(_s("aten.glu", self=X("t h", extents={"h": 24}), dim=-1), packed=True)
     yield _s("aten.tensor_split.sections", "of tokens", self=X("s h"), sections=3, dim=0)
     ends = At(lambda e: torch.tensor([2, 5]))
     yield _s(
