@@ -10,6 +10,7 @@ from pathlib import Path
 
 import attrs
 
+from layoutcheck.contracts.applies import NO_LAYER, missing_group, other_kind
 from layoutcheck.contracts.causes import Fault, errors_of, grouped
 from layoutcheck.contracts.model import CHAIN, Boundary, Contract
 from layoutcheck.contracts.read import load_contract
@@ -83,20 +84,12 @@ def faults_of(analysis: Analysis, contract: Contract) -> list[Fault] | None:
 def _unfit(analysis: Analysis, contract: Contract, roles: Roles) -> str | None:
     """Why a contract has nothing to say to a program; None where it has."""
     if not roles.layers:
-        return "no decoder layer was found: no residual stream with attention on it"
-    group = analysis.mesh.groups.get(contract.group)
-    if group is None or not group.axes:
-        names = ", ".join(n for n, g in analysis.mesh.groups.items() if g.axes) or "none"
-        return f"the graph has no group {contract.group} of more than one rank (its groups: {names})"
-    for condition, wanted in contract.applies:
-        held = roles.is_sparse() if condition == "sparse" else any(b.kind == "moe" for b in roles.blocks)
-        if held is not wanted:
-            what = {
-                "sparse": "attention over keys that an indexer's top-k picked",
-                "experts": "a mixture of experts",
-            }[condition]
-            return f"it is for decoders {'with' if wanted else 'without'} {what}, and here is {'one' if held else 'none'}"
-    return None
+        return NO_LAYER
+    missing = missing_group(analysis, contract)
+    if missing is not None:
+        return missing
+    other = other_kind(contract, roles)
+    return None if other is None else f"it is {other}"
 
 
 @attrs.define

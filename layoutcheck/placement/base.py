@@ -19,7 +19,6 @@ from layoutcheck.placement.resize import resized
 from layoutcheck.placement.tokens import Tokens
 from layoutcheck.program import (
     CALL,
-    OUTPUT,
     PLACEHOLDER,
     REGION_BEGIN,
     REGION_COPY,
@@ -275,7 +274,7 @@ def _retype(base: Base, k: int, memo: dict[Any, list[Any]]) -> None:
     else:
         key = (p.op[k], ins, tuple(outs))
         known = memo.get(key)
-        given = memo[key] = _on_all(base, k, ins, own, outs) if known is None else known
+        given = memo[key] = _on_all(base, k, ins, outs) if known is None else known
         if base.instance(k).bases:
             own_outs = p.outs[k] - len(base.instance(k).bases)
             for j, slot in enumerate(base.instance(k).bases):
@@ -302,7 +301,7 @@ def _form(base: Base, of: Any) -> Any:
     return base.tokens.full(of) if isinstance(of, Layout) else of
 
 
-def _on_all(base: Base, k: int, ins: tuple[Any, ...], own: tuple[Any, ...], outs: list[Any]) -> list[Any]:
+def _on_all(base: Base, k: int, ins: tuple[Any, ...], outs: list[Any]) -> list[Any]:
     wanted = [_form(base, of) for of in outs]
     result = typed(base, k, ins, wanted)
     if result is not None and len(result.outs) >= len(outs):
@@ -333,8 +332,3 @@ def agrees(base: Base, k: int, result: Result, broad: set[int] | None = None) ->
         w.kind == "cut" and 0 <= w.slot < len(p.inputs[k]) and base.root(p.inputs[k][w.slot]) in known
         for w in result.wants
     )
-
-
-def outputs_of(base: Base) -> list[int]:
-    """The output calls."""
-    return [k for k in base.kept if base.analysis.program.kind[k] == OUTPUT]

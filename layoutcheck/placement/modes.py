@@ -361,7 +361,7 @@ class Ways:
                         form, axes=(*form.axes[:i], (anything(share).whole,), *form.axes[i + 1 :])
                     )
                     break
-        if short is None or not sized:
+        if short is None:
             return
         if short is not tokens.local(form):
             self.odd[value] = short

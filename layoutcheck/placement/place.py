@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from layoutcheck.contracts.applies import NO_LAYER, missing_group, other_kind
 from layoutcheck.contracts.model import Contract
 from layoutcheck.cost.prices import ByteRates, HardwarePrices, Prices
 from layoutcheck.errors import InputError
@@ -275,25 +276,14 @@ def _ways(base: Base) -> Ways:
 def group_for(analysis: Analysis, contract: Contract, roles: Roles) -> Group:
     """The contract's group. Raises InputError where there is none, or no decoder layer."""
     if not roles.layers:
-        raise InputError("no decoder layer was found: no residual stream with attention on it")
-    group = analysis.mesh.groups.get(contract.group)
-    if group is None or not group.axes:
-        names = ", ".join(n for n, g in analysis.mesh.groups.items() if g.axes) or "none"
-        raise InputError(
-            f"the graph has no group {contract.group} of more than one rank (its groups: {names});"
-            f" name it with --group {contract.group}=SIZE"
-        )
-    for condition, wanted in contract.applies:
-        held = roles.is_sparse() if condition == "sparse" else any(b.kind == "moe" for b in roles.blocks)
-        if held is not wanted:
-            what = {
-                "sparse": "attention over keys that an indexer's top-k picked",
-                "experts": "a mixture of experts",
-            }[condition]
-            raise InputError(
-                f"{contract.name} is for decoders {'with' if wanted else 'without'} {what}, and here is {'one' if held else 'none'}"
-            )
-    return group
+        raise InputError(NO_LAYER)
+    missing = missing_group(analysis, contract)
+    if missing is not None:
+        raise InputError(f"{missing}; name it with --group {contract.group}=SIZE")
+    other = other_kind(contract, roles)
+    if other is not None:
+        raise InputError(f"{contract.name} is {other}")
+    return analysis.mesh.groups[contract.group]
 
 
 def _numbers(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
