@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support import shared, transform
 from support.engine import load
+from support.tiny_configs import EXPERTS, INDEXER, LATENT
 
 from layoutcheck import from_fx
 from layoutcheck.graph import Graph
@@ -47,24 +48,6 @@ BASE = {
     "tie_word_embeddings": False,
     "use_cache": False,
 }
-LATENT = {
-    "num_key_value_heads": 4,
-    "head_dim": 4,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 12,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
-}
-EXPERTS = {
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
-    "n_group": 2,
-    "topk_group": 1,
-    "n_shared_experts": 1,
-}
-INDEXER = {"index_topk": 4, "index_n_heads": 2, "index_head_dim": 8}
 PLAIN_EXPERTS = {"num_experts_per_tok": 2, "num_experts": 8, "moe_intermediate_size": 16}
 FIRST_DENSE = {"first_k_dense_replace": 1}
 STREAMS = {

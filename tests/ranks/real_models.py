@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import torch
+from support.tiny_configs import EXPERTS, INDEXER, LATENT
 from torch import Tensor, nn
 
 from layoutcheck import from_fx
@@ -28,24 +29,6 @@ BASE: dict[str, Any] = {
     "tie_word_embeddings": False,
     "use_cache": False,
 }
-LATENT = {
-    "num_key_value_heads": 4,
-    "head_dim": 4,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 12,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
-}
-EXPERTS = {
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
-    "n_group": 2,
-    "topk_group": 1,
-    "n_shared_experts": 1,
-}
-INDEXER = {"index_topk": 4, "index_n_heads": 2, "index_head_dim": 8}
 FAMILIES: dict[str, dict[str, Any]] = {
     "Llama": {},
     "Qwen3Moe": {"num_experts_per_tok": 2, "num_experts": 8, "moe_intermediate_size": 16},
