@@ -127,6 +127,25 @@ def test_weights_that_hold_several(family: str, shards: dict[str, Shard] | None)
         assert cut(found) == shards
 
 
+@pytest.mark.parametrize(
+    ("family", "contract"),
+    [
+        ("OPT", "tensor-parallel"),
+        ("GPTNeoX", "sequence-parallel"),
+        pytest.param("Starcoder2", "sequence-parallel", marks=pytest.mark.nightly),
+        pytest.param("Ernie4_5", "tensor-parallel", marks=pytest.mark.nightly),
+    ],
+)
+def test_biases_of_row_parallel_products(family: str, contract: str) -> None:
+    found = compared(family, None, 7, contract, 2)
+    check(found)
+    annotated = found.run.annotated[0]
+    assert annotated.notes == ()
+    rows = {name for name, shard in annotated.shards.items() if shard.axis == 1}
+    assert rows
+    assert not rows & {name.replace("bias", "weight") for name in annotated.shards if name.endswith("bias")}
+
+
 def test_a_wrong_share_shows() -> None:
     """The comparison can fail: ranks with each other's parts of a weight give other logits."""
     found = compared("Llama", 8, 8, "tensor-parallel", 2)

@@ -16,6 +16,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
 from layoutcheck.infer.analysis import Analysis
 from layoutcheck.mesh import Group
+from layoutcheck.placement.addends import addends_apart
 from layoutcheck.placement.base import Base, strip
 from layoutcheck.placement.convert import Converter
 from layoutcheck.placement.counts import MAX_ROUNDS, too_many, without
@@ -176,20 +177,26 @@ class _Placing:
     plan: str | Path | None
     rules: Sequence[str | Path]
 
-    def place(self, analysis: Analysis, *, whole: bool = True, tied: bool = False) -> Placed:
-        """Place one program. `whole`: fused ops may be taken apart; `tied`: repeats are not written out."""
+    def place(
+        self, analysis: Analysis, *, whole: bool = True, tied: bool = False, biased: bool = False
+    ) -> Placed:
+        """Place one program. `whole`: fused ops may be taken apart; `tied`: repeats are not written out; `biased`: products keep
+        their biases.
+        """
         roles = find_roles(analysis)
         group = group_for(analysis, self.contract, roles)
         base = _base(analysis, roles, group)
         demands = demands_of(base, roles, self.contract)
         weights = cut_blocks(base, roles, demands, planned(analysis, self.plan))
+        if weights.biased and self.again is not None and not biased:
+            return self._without_biases(base, weights.biased, tied)
         ways = _ways(base)
         if self.again is not None and whole:
             book = FusionBook.load()
             targets = bound_targets(ways, book)
             if targets:
                 apart, splits = taken_apart(analysis.graph, targets, book)
-                placed = self.place(self.again(apart), whole=False)
+                placed = self.place(self.again(apart), whole=False, biased=biased)
                 placed.graph = put_together(apart, placed.graph, splits, book)
                 return placed
         numbers = dict(self.values)
@@ -206,7 +213,7 @@ class _Placing:
         try:
             placement = solve(problem.problem)
         except Infeasible as error:
-            other = None if tied else self._apart(analysis, problem, None)
+            other = None if tied else self._apart(analysis, problem, None, biased)
             if other is None:
                 raise InputError(_stuck(analysis, problem, error, self.contract)) from None
             return other
@@ -222,7 +229,7 @@ class _Placing:
                 break
             problem.problem = fewer
         if not tied:
-            other = self._apart(analysis, problem, placement.price)
+            other = self._apart(analysis, problem, placement.price, biased)
             if other is not None:
                 return other
         found = Placed(
@@ -230,7 +237,23 @@ class _Placing:
         )
         return _written(found)
 
-    def _apart(self, analysis: Analysis, problem: ProgramProblem, price: int | None) -> Placed | None:
+    def _without_biases(self, base: Base, calls: set[int], tied: bool) -> Placed:
+        """The placement with the biases of row-parallel products added behind their reduction."""
+        assert self.again is not None
+        graph, products = addends_apart(base, calls)
+        placed = self.place(self.again(graph), tied=tied, biased=True)
+        now = placed.base.analysis.program
+        whole = {now.nodes[k].name for k in placed.weights.whole}
+        # A product that is not cut after all keeps its bias.
+        kept = {k for k in calls if products[k] not in whole}
+        if kept == calls:
+            return placed
+        again = self.again(addends_apart(base, kept)[0]) if kept else base.analysis
+        return self.place(again, tied=tied, biased=True)
+
+    def _apart(
+        self, analysis: Analysis, problem: ProgramProblem, price: int | None, biased: bool
+    ) -> Placed | None:
         """The placement with repeats at the ends written out; None where that is not cheaper than the price with all alike."""
         if self.again is None or not problem.regions:
             return None
@@ -239,7 +262,7 @@ class _Placing:
             if not ends:
                 return None
             written = expand_ends(analysis.graph, ends, book=RuleBook.load([Path(r) for r in self.rules]))
-            found = self.place(self.again(written), whole=False, tied=True)
+            found = self.place(self.again(written), whole=False, tied=True, biased=biased)
         except Infeasible:
             return None
         return found if price is None or found.placement.price < price else None

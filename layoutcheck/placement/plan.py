@@ -9,15 +9,18 @@ stays replicated.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from layoutcheck.errors import InputError
 from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.call import slots_in
 from layoutcheck.infer.weight_plan import read_plan
 from layoutcheck.layouts import Layout
+from layoutcheck.placement.addends import addend_of
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.demands import Demands
 from layoutcheck.placement.problem import FULL, PARTIAL
@@ -31,10 +34,20 @@ EXPERTS = ("moe.routed", "moe.shared")
 
 @attrs.define
 class WeightPlan:
-    """Inputs that are cut, and blocks that were to be cut and could not be, with the reason."""
+    """Inputs that are cut, and blocks that were to be cut and could not be, with the reason.
+
+    whole: the last products of those blocks. biased: row-parallel products that add a bias, to be taken off them first.
+    """
 
     cuts: dict[int, Cut] = attrs.field(factory=dict)
     left: list[tuple[int, str]] = attrs.field(factory=list)
+    whole: set[int] = attrs.field(factory=set)
+    biased: set[int] = attrs.field(factory=set)
+
+    def leave(self, number: int, lasts: Collection[int], why: str) -> None:
+        """Say that a block stays whole."""
+        self.left.append((number, why))
+        self.whole.update(lasts)
 
 
 def planned(analysis: Analysis, path: str | Path | None) -> dict[int, int | None]:
@@ -99,14 +112,15 @@ def cut_blocks(
             continue
         if block.kind == "moe" and not _on_all_tokens(base, roles, demands, block):
             continue
+        plan.biased.update(k for k in lasts if addend_of(base.instance(k)) is not None)
         sharder = Sharder(base, min(block.calls), block.join.call)
         weights = [_weight(base, roles, sharder, k) for k in columns]
         uneven = f"its heads or weights do not divide among {base.tokens.group.name}, or an op in it takes no share of them"
         if not columns or any(w is None for w in weights):
-            plan.left.append((number, uneven))
+            plan.leave(number, lasts, uneven)
             continue
         if any(w is not None and w[0] in kept_whole for w in weights):
-            plan.left.append((number, "the plan wants them so"))
+            plan.leave(number, lasts, "the plan wants them so")
             continue
         for found in weights:
             assert found is not None
@@ -117,7 +131,7 @@ def cut_blocks(
             or not all(_sums(base, overlay, k) for k in lasts)
             or kept_whole & sharder.cuts.keys()
         ):
-            plan.left.append((number, uneven))
+            plan.leave(number, lasts, uneven)
             continue
         for value, of in overlay.items():
             base.full[value] = of
@@ -276,16 +290,37 @@ def _gives_columns(base: Base, sharder: Sharder, k: int, weight: int, axis: int)
     shard = sharder.cut(base.full[base.root(weight)], axis)
     if shard is None:
         return False
-    ins = tuple(shard if v == weight else base.full[base.root(v)] for v in p.inputs[k])
-    result = apply(base.analysis.solver.ctx, base.instance(k), ins)
+    instance = base.instance(k)
+    # A bias is cut with the columns that it is added to.
+    biases = {
+        slot
+        for name in (instance.rule.addends if instance.rule else ())
+        for slot in slots_in(instance.params.get(name))
+    }
+    ins = tuple(
+        shard
+        if v == weight
+        else _last_cut(sharder, base.full[base.root(v)])
+        if i in biases
+        else base.full[base.root(v)]
+        for i, v in enumerate(p.inputs[k])
+    )
+    result = apply(base.analysis.solver.ctx, instance, ins)
     out = result.outs[0] if result.outs else None
     wanted = sharder.cut(base.full[p.first[k]], base.full[p.first[k]].rank - 1)
     return (
-        isinstance(out, Layout)
+        not result.issues
+        and isinstance(out, Layout)
         and wanted is not None
         and out.axes == wanted.axes
         and out.bound == wanted.bound
     )
+
+
+def _last_cut(sharder: Sharder, of: Any) -> Any:
+    """A layout with its last axis cut, where it can be."""
+    cut = sharder.cut(of, of.rank - 1) if isinstance(of, Layout) and of.rank else None
+    return of if cut is None else cut
 
 
 def _sums(base: Base, overlay: dict[int, Layout], last: int) -> bool:

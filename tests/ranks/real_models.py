@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import attrs
@@ -35,7 +36,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "DeepseekV3": {**LATENT, **EXPERTS, "first_k_dense_replace": 1},
     "GlmMoeDsa": {**LATENT, **EXPERTS, **INDEXER, "mlp_layer_types": ["dense", "sparse"]},
 }
-# How other models spell what is cut: queries, keys and values in one product, gate and up in one, biases, a gated shared expert.
+# How other models spell what is cut: queries, keys and values in one product, gate and up in one, biases, a gated shared
+# expert. `model` names a class that is called otherwise, `attention` how it is computed where transformers has no fused form.
 OTHERS: dict[str, dict[str, Any]] = {
     "Phi3": {"pad_token_id": 0},
     "Qwen2": {},
@@ -46,6 +48,10 @@ OTHERS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 16,
         "shared_expert_intermediate_size": 16,
     },
+    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32},
+    "Starcoder2": {},
+    "Ernie4_5": {"use_bias": True},
+    "GPTNeoX": {"rotary_pct": 0.5},
 }
 CONTRACTS = ("tensor-parallel", "sequence-parallel")
 SPARSE = ("dsa-cp-prefill", "dsa-cp-query-local", "dsa-cp-entry-slice")
@@ -82,10 +88,12 @@ def model_of(family: str, **more: Any) -> nn.Module:
     """A model with random weights (norms' too). Raises AttributeError where transformers has no such family."""
     import transformers
 
-    config = getattr(transformers, f"{family}Config")(**{**BASE, **(FAMILIES | OTHERS)[family], **more})
-    config._attn_implementation = "sdpa"
+    given = {**BASE, **(FAMILIES | OTHERS)[family], **more}
+    attention, name = given.pop("attention", "sdpa"), given.pop("model", f"{family}ForCausalLM")
+    config = getattr(transformers, f"{family}Config")(**{k: v for k, v in given.items() if v is not None})
+    config._attn_implementation = attention
     torch.manual_seed(0)
-    model: nn.Module = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    model: nn.Module = getattr(transformers, name)(config).eval()
     for weight in model.parameters():
         if weight.dim() == 1:
             nn.init.uniform_(weight, 0.5, 1.5)
@@ -99,7 +107,10 @@ def export(family: str, tokens: int | None, **more: Any) -> Exported:
     """A model exported for a number of tokens, or for any (None)."""
     model = model_of(family, **more)
     given = {"input_ids": ids_of(tokens or DYNAMIC), "use_cache": False}
-    shapes = {"input_ids": {1: torch.export.Dim.DYNAMIC} if tokens is None else None, "use_cache": None}
+    free = {1: torch.export.Dim.DYNAMIC} if tokens is None else None
+    shapes: dict[str, Any] = {"input_ids": free, "use_cache": None}
+    if "use_cache" not in signature(model.forward).parameters:
+        shapes = {"input_ids": free, "kwargs": {"use_cache": None}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(model, (), given, dynamic_shapes=shapes, strict=False)
