@@ -89,7 +89,7 @@ def main() -> None:
 
 def graphs(paths: list[str]) -> None:
     """Print the time of the ledger of typed graphs."""
-    from layoutcheck.infer.analysis import analyse
+    from layoutcheck.infer.solver.analysis import analyse
     from layoutcheck.memory.graph_ledger import graph_memory
 
     nothing: dict[str, Any] = {"groups": {}, "rank": None, "world": None, "tokens": [], "layouts": {}}

@@ -17,7 +17,7 @@ from typing import Any
 import layoutcheck
 from layoutcheck.contracts import load_contract
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.placement import place as module
 from layoutcheck.testing import Decoder, Layers
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import analyse
+from layoutcheck.infer.solver.analysis import analyse
 from layoutcheck.regions import expand, fold
 from layoutcheck.regions.repeats import set_repeats
 from layoutcheck.testing import Decoder, Layers

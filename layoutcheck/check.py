@@ -13,9 +13,9 @@ import attrs
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Finding, Report
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis, analyse
-from layoutcheck.infer.dataflow import dataflow
-from layoutcheck.infer.diagnose import diagnose
+from layoutcheck.infer.diagnosis.diagnose import diagnose
+from layoutcheck.infer.solver.analysis import Analysis, analyse
+from layoutcheck.infer.solver.dataflow import dataflow
 from layoutcheck.symbols import parse_assumption
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def check_options(
         InputError: a contract, a rule, a plan or an assumption is malformed, or a role does not exist.
     """
     from layoutcheck.contracts import load_contract
-    from layoutcheck.infer.weight_plan import read_plan
+    from layoutcheck.infer.solver.weight_plan import read_plan
     from layoutcheck.rules.rulebook import RuleBook
 
     if contract is not None:

@@ -13,7 +13,7 @@ import attrs
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node, Ref
-from layoutcheck.infer.call import Hole
+from layoutcheck.infer.calls.call import Hole
 from layoutcheck.rules.rulebook import RuleBook
 from layoutcheck.rules.types import Rule
 

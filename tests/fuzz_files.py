@@ -55,7 +55,7 @@ def _counter_example(path: Path) -> Any:
 
 
 def _plan(path: Path) -> Any:
-    from layoutcheck.infer.weight_plan import read_plan
+    from layoutcheck.infer.solver.weight_plan import read_plan
 
     return read_plan(path)
 

@@ -13,7 +13,7 @@ from support.indices import call, coordinates, mesh_of, number
 
 from layoutcheck.domains import Domain, factor, feature, token
 from layoutcheck.graph import DtypeArg
-from layoutcheck.infer.call import Call, Context, Hole, Issue, Result, dim_of, slots_in
+from layoutcheck.infer.calls.call import Call, Context, Hole, Issue, Result, dim_of, slots_in
 from layoutcheck.layouts import Layout, layout, state_of, whole
 from layoutcheck.rules.parser import parse
 from layoutcheck.rules.types import Rule

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from layoutcheck.cost.lift import lift
 from layoutcheck.equivalence.side import DEFAULTS
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import analyse
+from layoutcheck.infer.solver.analysis import analyse
 from layoutcheck.memory.activations import bodies_of
 from layoutcheck.memory.graph_ledger import GraphMemory, graph_memory
 from layoutcheck.regions import expand

@@ -16,7 +16,7 @@ from support.programs import PROGRAMS, build
 from support.sparse_decoder import STYLES, SparseDecoder
 
 from layoutcheck.contracts import check_contract, contract_names, parse_contract
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 
 # Programs of one layer, so that the words, which are those of the first layer, speak of all: (key, graph, contract).
 DENSE = ("all_reduced_mlp",)

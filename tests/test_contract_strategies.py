@@ -12,7 +12,7 @@ import layoutcheck
 from layoutcheck.contracts import Contract, check_contract
 from layoutcheck.equivalence.side import DEFAULTS
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import analyse
+from layoutcheck.infer.solver.analysis import analyse
 from layoutcheck.testing import Decoder, Layers, contracts, decoders
 from layoutcheck.testing.decoder import WRITTEN_FOR
 

@@ -16,8 +16,8 @@ from support.sparse_decoder import STYLES, SparseDecoder
 from layoutcheck.contracts import Contract, check_contract, contract_names, load_contract, parse_contract
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Finding
-from layoutcheck.infer.analysis import Analysis, analyse
-from layoutcheck.infer.diagnose import diagnose
+from layoutcheck.infer.diagnosis.diagnose import diagnose
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.roles import find_roles
 
 SHIPPED = (

@@ -20,7 +20,7 @@ from layoutcheck.cost.lift import lift
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node, Ref, TensorMeta
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.readers import load
 from layoutcheck.readers.fx import from_fx
 from layoutcheck.testing.decoder import CARRIED, KINDS, Decoder, Layers

@@ -20,7 +20,7 @@ from layoutcheck.cost.model_cost import model_cost
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.cost.time_formulas import compile_times
 from layoutcheck.errors import InputError
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.models import load_model, model_from_dict, shipped_models
 from layoutcheck.models.decoder import build_decoder, stacks
 from layoutcheck.models.step import step_for, styles

@@ -20,7 +20,7 @@ from layoutcheck.cost.model_cost import model_cost
 from layoutcheck.cost.symbolic import with_figures, with_figures_of
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.errors import InputError
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.models import ModelConfig, load_model
 from layoutcheck.models.read import shipped_models
 from layoutcheck.models.step import step_for

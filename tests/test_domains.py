@@ -36,7 +36,7 @@ from layoutcheck.domains import (
     unpicked,
     variable,
 )
-from layoutcheck.infer.regroup import regroup
+from layoutcheck.infer.calls.regroup import regroup
 from layoutcheck.layouts import layout
 from layoutcheck.symbols import cdiv, sym
 

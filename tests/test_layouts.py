@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.indices import call, coordinates, held, mesh_of, number, same
 
 from layoutcheck.domains import Factor, anything, factor, feature, iota, padded, ranged, token, variable
-from layoutcheck.infer.compare import strength
+from layoutcheck.infer.calls.compare import strength
 from layoutcheck.layouts import (
     Layout,
     bound_on_axis,

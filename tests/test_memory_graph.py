@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from layoutcheck.cli.memory_cmd import memory_command
 from layoutcheck.errors import InputError
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.json_form import graph_from_json
 from layoutcheck.memory.extents import Extents
 from layoutcheck.memory.formula import evaluate

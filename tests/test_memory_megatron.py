@@ -20,7 +20,7 @@ dist = pytest.importorskip("torch.distributed")
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from layoutcheck.infer.analysis import analyse  # noqa: E402
+from layoutcheck.infer.solver.analysis import analyse  # noqa: E402
 from layoutcheck.memory.activations import activations_of  # noqa: E402
 from layoutcheck.memory.extents import Extents  # noqa: E402
 from layoutcheck.readers import from_fx  # noqa: E402

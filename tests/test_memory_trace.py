@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from layoutcheck.infer.analysis import analyse  # noqa: E402
+from layoutcheck.infer.solver.analysis import analyse  # noqa: E402
 from layoutcheck.memory.graph_ledger import GraphMemory, graph_memory  # noqa: E402
 from layoutcheck.readers import from_fx  # noqa: E402
 

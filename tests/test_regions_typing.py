@@ -148,7 +148,7 @@ def test_a_nested_region_in_a_body_that_is_typed_again(carried: int) -> None:
 @pytest.mark.parametrize("times", [10, 10_000])
 def test_a_body_is_typed_once(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of calls that are typed does not depend on the number of repeats."""
-    from layoutcheck.infer import run
+    from layoutcheck.infer.solver import run
 
     graph = set_repeats(Decoder((Layers("dense", 2),)).build("repeated"), (times,))
     typed: list[Any] = []

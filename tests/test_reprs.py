@@ -12,7 +12,7 @@ from layoutcheck.contracts import load_contract
 from layoutcheck.cost.evaluate import time_graph
 from layoutcheck.cost.hardware import load_hardware
 from layoutcheck.cost.lift import lift
-from layoutcheck.infer.analysis import analyse
+from layoutcheck.infer.solver.analysis import analyse
 from layoutcheck.memory.graph_ledger import graph_memory
 from layoutcheck.models import load_model
 from layoutcheck.reports import render

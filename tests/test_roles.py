@@ -12,7 +12,7 @@ from support.sparse_decoder import SparseDecoder as Decoder
 from support.streams import FORMS, Streams
 
 from layoutcheck.contracts import check_contract
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.roles import Roles, find_roles, role_at, shared_expert_calls
 
 OPTIONS: dict[str, Any] = {

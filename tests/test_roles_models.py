@@ -18,7 +18,7 @@ from support.tiny_configs import EXPERTS, INDEXER, LATENT
 
 from layoutcheck import from_fx
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.json_form import graph_to_json
 from layoutcheck.roles import Roles, find_roles
 

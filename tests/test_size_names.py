@@ -12,8 +12,8 @@ import layoutcheck
 from layoutcheck.cli import main
 from layoutcheck.cost.lift import lift
 from layoutcheck.errors import InputError
-from layoutcheck.infer.analysis import analyse
-from layoutcheck.infer.assume import symbols_in, with_tokens_named
+from layoutcheck.infer.solver.analysis import analyse
+from layoutcheck.infer.solver.assume import symbols_in, with_tokens_named
 from layoutcheck.layouts import symbols_of
 from layoutcheck.memory.graph_ledger import graph_memory
 

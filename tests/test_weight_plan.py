@@ -18,7 +18,7 @@ import layoutcheck
 from layoutcheck.cli import main
 from layoutcheck.errors import InputError
 from layoutcheck.graph import TensorMeta
-from layoutcheck.infer.weight_plan import planned_layout, read_plan
+from layoutcheck.infer.solver.weight_plan import planned_layout, read_plan
 from layoutcheck.layouts import Layout, render
 from layoutcheck.symbols import sym
 

@@ -11,7 +11,7 @@ import click
 
 from layoutcheck.cli.check import engine_options, warn_unused
 from layoutcheck.cli.options import wants_color
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.layouts import Layout, render
 from layoutcheck.reports.wording import printable
 from layoutcheck.roles import Block, Layer, Roles, find_roles

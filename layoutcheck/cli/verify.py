@@ -19,7 +19,7 @@ TOKENS = 5
 
 
 def _analysis(graph: str, options: dict[str, Any], others: Sequence[str] = ()) -> Any:
-    from layoutcheck.infer.analysis import analyse
+    from layoutcheck.infer.solver.analysis import analyse
 
     return analyse(graph, **options, others=[_load(other) for other in others])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layoutcheck.contracts.model import Contract
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.roles import Roles
 
 NO_LAYER = "no decoder layer was found: no residual stream with attention on it"

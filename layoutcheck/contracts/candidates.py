@@ -12,9 +12,9 @@ from layoutcheck.contracts.edits import Convert, Drop, Edit, Exchange, Reroute
 from layoutcheck.contracts.model import Boundary
 from layoutcheck.contracts.ways import Way
 from layoutcheck.findings import Fix
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.conversions import Conversion, conversions
-from layoutcheck.infer.prices import Cost
+from layoutcheck.infer.repairs.conversions import Conversion, conversions
+from layoutcheck.infer.repairs.prices import Cost
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, state_of
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL

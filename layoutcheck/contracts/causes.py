@@ -15,7 +15,7 @@ from layoutcheck.contracts.model import Boundary
 from layoutcheck.contracts.sites import Site
 from layoutcheck.contracts.ways import Way
 from layoutcheck.findings import CODES, Finding, Severity
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.roles.model import Roles
 
 _RANK = {"LC503": 0, "LC501": 1, "LC502": 1, "LC505": 2, "LC504": 3}

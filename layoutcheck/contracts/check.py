@@ -19,7 +19,7 @@ from layoutcheck.contracts.sites import Site, layers_of, sites_of
 from layoutcheck.contracts.ways import Way, ways_in, ways_to
 from layoutcheck.contracts.wording import finding, not_applied
 from layoutcheck.findings import Finding
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, state_of
 from layoutcheck.mesh import Group
 from layoutcheck.roles import Roles, find_roles

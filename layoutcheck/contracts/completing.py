@@ -10,7 +10,7 @@ from layoutcheck.contracts.candidates import Maker, Plan, Step, wanted
 from layoutcheck.contracts.causes import Fault
 from layoutcheck.contracts.edits import Resize
 from layoutcheck.domains import is_token_like
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OpInstance
 from layoutcheck.symbols import Size, divide_exact

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.graph import DictArg, Graph, Node, Ref
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.mesh import Group
 from layoutcheck.regions.names import Names
 from layoutcheck.symbols import Size

@@ -19,10 +19,10 @@ from layoutcheck.contracts.edits import edited
 from layoutcheck.contracts.ways import conversion
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Fix
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.entries import is_error
-from layoutcheck.infer.prices import FREE, Cost, paid_by
-from layoutcheck.infer.roots import all_issues
+from layoutcheck.infer.diagnosis.roots import all_issues
+from layoutcheck.infer.issues.entries import is_error
+from layoutcheck.infer.repairs.prices import FREE, Cost, paid_by
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, PLACEHOLDER

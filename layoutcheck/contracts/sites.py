@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import attrs
 
 from layoutcheck.contracts.model import Boundary
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.roles.flow import sum_of
 from layoutcheck.roles.model import Block, Layer, Norm, Roles
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.run import make_call
+from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.run import make_call
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL

@@ -9,8 +9,8 @@ from layoutcheck.contracts.causes import Group as Faults
 from layoutcheck.contracts.model import Contract
 from layoutcheck.contracts.ways import Way
 from layoutcheck.findings import Finding, Fix, Operand, Place, Step
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.path import trail
+from layoutcheck.infer.issues.path import trail
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, render
 from layoutcheck.mesh import Group
 from layoutcheck.roles.model import Roles

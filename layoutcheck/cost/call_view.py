@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from layoutcheck.cost.work import DTYPE_BITS
 from layoutcheck.errors import InputError
-from layoutcheck.infer.call import Hole
+from layoutcheck.infer.calls.call import Hole
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.program import OpInstance

@@ -210,7 +210,7 @@ def counts(options: Mapping[str, Any], cost: GraphCost) -> dict[str, int]:
 
 def _analysed(options: Mapping[str, Any], groups: dict[str, Any]) -> GraphCost:
     from layoutcheck.cost.lift import lift
-    from layoutcheck.infer.analysis import analyse
+    from layoutcheck.infer.solver.analysis import analyse
 
     analysis = analyse(
         options["source"],

@@ -15,7 +15,7 @@ from layoutcheck.cost.lift_sizes import LiftedSizes
 from layoutcheck.cost.places import Places
 from layoutcheck.cost.terms import GraphCost, Term, Uncovered
 from layoutcheck.errors import InputError
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, symbols_of
 from layoutcheck.memory.aliases import aliases_of
 from layoutcheck.models.figures import Figures

@@ -13,7 +13,7 @@ from layoutcheck.models.config import ModelConfig
 from layoutcheck.models.step import Step
 
 if TYPE_CHECKING:
-    from layoutcheck.infer.analysis import Analysis
+    from layoutcheck.infer.solver.analysis import Analysis
 
 
 def model_cost(
@@ -39,7 +39,7 @@ def model_cost(
 
 def analysed_step(config: ModelConfig, step: Step, rules: Sequence[str | Path] = ()) -> Analysis:
     """A step's graph, typed."""
-    from layoutcheck.infer.analysis import analyse
+    from layoutcheck.infer.solver.analysis import analyse
     from layoutcheck.models.decoder import build_decoder
 
     return analyse(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.memory.activations import Body, bodies_of
 from layoutcheck.roles.detect import find_roles
 

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from layoutcheck.cost.algebra import Num, ceil_div
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.memory.graph_ledger import graph_memory
 from layoutcheck.models.step import Step
 from layoutcheck.models.writer import BLOCK, cached_tokens

@@ -9,7 +9,7 @@ import attrs
 
 from layoutcheck.equivalence.result import Shown
 from layoutcheck.graph import Graph, Node, Ref
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.layouts import Layout, render
 from layoutcheck.regions.expand import Origins, expand
 from layoutcheck.regions.flat import OUTS, Flat, Keys, flatten

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.repeats import find_repeats
+from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.repeats import find_repeats
 from layoutcheck.layouts import Layout
 from layoutcheck.memory.aliases import aliases_of
 from layoutcheck.memory.envelope import Envelope, envelope

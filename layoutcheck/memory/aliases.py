@@ -14,8 +14,8 @@ from operator import mul
 from typing import Any
 
 from layoutcheck.documents import read_document
-from layoutcheck.infer.call import slots_in
-from layoutcheck.infer.run import transform_of
+from layoutcheck.infer.calls.call import slots_in
+from layoutcheck.infer.solver.run import transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OpInstance, Program
 from layoutcheck.resources import rules_dir

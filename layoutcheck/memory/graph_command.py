@@ -40,7 +40,7 @@ def memory_of(options: Mapping[str, Any], path: str) -> GraphMemory:
     Raises:
         InputError: the graph or an option is malformed.
     """
-    from layoutcheck.infer.analysis import analyse
+    from layoutcheck.infer.solver.analysis import analyse
 
     groups: dict[str, Any] = {name: options[name] for name in ("tp", "dp", "ep") if options[name] > 1}
     analysis = analyse(

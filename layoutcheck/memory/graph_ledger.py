@@ -10,8 +10,8 @@ from typing import Any
 
 from layoutcheck.domains import Domain, Factor
 from layoutcheck.errors import InputError
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.call import slots_in
+from layoutcheck.infer.calls.call import slots_in
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, bound_on_axis, partner_axis, symbols_of
 from layoutcheck.memory.activations import Activations, activations_of
 from layoutcheck.memory.envelope import Envelope

@@ -15,9 +15,9 @@ from layoutcheck.cost.prices import Prices
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Report
 from layoutcheck.graph import Graph, TensorMeta
-from layoutcheck.infer.analysis import Analysis, analyse
-from layoutcheck.infer.diagnose import diagnose
-from layoutcheck.infer.together import mark_constant, slice_calls
+from layoutcheck.infer.diagnosis.diagnose import diagnose
+from layoutcheck.infer.solver.analysis import Analysis, analyse
+from layoutcheck.infer.solver.together import mark_constant, slice_calls
 from layoutcheck.layouts import Layout, render
 from layoutcheck.placement.place import Placed, place
 from layoutcheck.placement.provenance import original_of, recorded

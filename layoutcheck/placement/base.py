@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.call import Result, slots_in
-from layoutcheck.infer.run import apply, transform_of
+from layoutcheck.infer.calls.call import Result, slots_in
+from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.run import apply, transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.resize import resized
 from layoutcheck.placement.tokens import Tokens

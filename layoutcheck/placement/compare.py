@@ -11,7 +11,7 @@ from attrs import frozen
 from layoutcheck.cost.formula_text import readable, work_formulas
 from layoutcheck.cost.lift import lift
 from layoutcheck.cost.terms import GraphCost, Term
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.memory.graph_ledger import graph_memory
 from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 from layoutcheck.placement.pricing import NOMINAL

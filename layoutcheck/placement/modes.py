@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import anything, iota
-from layoutcheck.infer.call import slots_in
+from layoutcheck.infer.calls.call import slots_in
 from layoutcheck.layouts import Layout, layout, replace
 from layoutcheck.placement.base import Base, typed
 from layoutcheck.placement.buffers import Buffers, states_around

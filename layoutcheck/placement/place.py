@@ -14,7 +14,7 @@ from layoutcheck.contracts.model import Contract
 from layoutcheck.cost.prices import ByteRates, HardwarePrices, Prices
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.mesh import Group
 from layoutcheck.placement.addends import addends_apart
 from layoutcheck.placement.base import Base, strip

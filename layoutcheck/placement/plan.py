@@ -16,9 +16,9 @@ from typing import Any
 import attrs
 
 from layoutcheck.errors import InputError
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.call import slots_in
-from layoutcheck.infer.weight_plan import read_plan
+from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.calls.call import slots_in
+from layoutcheck.infer.solver.weight_plan import read_plan
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.addends import addend_of
 from layoutcheck.placement.base import Base
@@ -284,7 +284,7 @@ def _weight(base: Base, roles: Roles, sharder: Sharder, k: int) -> tuple[int, in
 
 def _gives_columns(base: Base, sharder: Sharder, k: int, weight: int, axis: int) -> bool:
     """Whether the axis, cut, gives a product with its last axis cut (and is not the axis that is summed over)."""
-    from layoutcheck.infer.run import apply
+    from layoutcheck.infer.solver.run import apply
 
     p = base.analysis.program
     shard = sharder.cut(base.full[base.root(weight)], axis)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.cost.prices import ByteRates, Prices
-from layoutcheck.infer.prices import nbytes
+from layoutcheck.infer.repairs.prices import nbytes
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.modes import Way, Ways
 from layoutcheck.placement.problem import Value

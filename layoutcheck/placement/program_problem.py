@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.errors import InputError
-from layoutcheck.infer.repeats import body_runs
+from layoutcheck.infer.solver.repeats import body_runs
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.demands import Demand, Demands

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.graph import Node
-from layoutcheck.infer.call import Hole
+from layoutcheck.infer.calls.call import Hole
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OpInstance
 from layoutcheck.rules.types import Rule

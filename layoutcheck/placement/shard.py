@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import is_token_like
-from layoutcheck.infer.call import Result
-from layoutcheck.infer.run import apply, transform_of
+from layoutcheck.infer.calls.call import Result
+from layoutcheck.infer.solver.run import apply, transform_of
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.placement.base import Base, agrees
 from layoutcheck.placement.packed import Packing, Pieces, joins, pieces_of

@@ -9,7 +9,7 @@ import attrs
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.ranks.verify import Verdict, ranks_of, values_of, verify
 

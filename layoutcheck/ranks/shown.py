@@ -15,8 +15,8 @@ import attrs
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Finding
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.entries import downstream
+from layoutcheck.infer.issues.entries import downstream
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.inline import inline_subgraphs
 from layoutcheck.program import PLACEHOLDER
 from layoutcheck.ranks.counterexample import CounterExample, example_of, token_counts

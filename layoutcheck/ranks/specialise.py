@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.graph import Graph, Node, Ref
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, bound_on_axis
 from layoutcheck.program import CALL
 from layoutcheck.ranks.denote import Ranks, number

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Node
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.run import transform_of
+from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.run import transform_of
 from layoutcheck.layout_text import parse_layout
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.program import CALL, OUTPUT, OpInstance

@@ -10,7 +10,7 @@ import torch
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, symbols_of
 from layoutcheck.program import PLACEHOLDER
 from layoutcheck.ranks.denote import (

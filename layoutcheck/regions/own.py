@@ -57,7 +57,7 @@ def _inside(region: Region, index: int) -> bool:
 
 
 def _roles(graph: Graph, book: RuleBook) -> dict[str, str]:
-    from layoutcheck.infer.inputs import classify_inputs
+    from layoutcheck.infer.solver.inputs import classify_inputs
     from layoutcheck.program import build_program
 
     program = build_program(graph, book)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.roles.detect import find_roles
 from layoutcheck.roles.model import Roles

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.repeats import body_runs
+from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.repeats import body_runs
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OUTPUT
 from layoutcheck.roles.blocks import classify, inherit

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from layoutcheck.infer.call import slots_in
+from layoutcheck.infer.calls.call import slots_in
 from layoutcheck.program import CALL, OpInstance, Program
 from layoutcheck.rules.types import Axis, Rule, Variadic
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from layoutcheck.infer.analysis import Analysis
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, Program
 from layoutcheck.roles.facts import Facts, additive_pair, facts_of

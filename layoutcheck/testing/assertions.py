@@ -9,7 +9,7 @@ from typing import Any
 from layoutcheck.equivalence.alike import Alike
 from layoutcheck.equivalence.side import DEFAULTS
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.layouts import Layout, render
 from layoutcheck.regions.expand import Origins, expand
 from layoutcheck.regions.markers import find_markers, find_regions
@@ -119,8 +119,8 @@ def _layouts(analysis: Analysis, name: str) -> tuple[Any, ...] | None:
 
 def _errors(analysis: Analysis) -> set[str]:
     """Codes of the errors of an analysis."""
-    from layoutcheck.infer.boundary import boundary_issues
-    from layoutcheck.infer.entries import is_error
+    from layoutcheck.infer.issues.boundary import boundary_issues
+    from layoutcheck.infer.issues.entries import is_error
 
     solution = analysis.solution
     entries = [*solution.issues, *solution.repeated, *boundary_issues(analysis, solution.typing)]

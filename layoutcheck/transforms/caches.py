@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layoutcheck.infer.call import Call
+from layoutcheck.infer.calls.call import Call
 from layoutcheck.layouts import Layout, bound_on_axis
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.reduce import need_whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, feature, is_token_like, padded, received, repeated, unpicked
-from layoutcheck.infer.call import STACKED, Call, Issue, Result, dim_of
+from layoutcheck.infer.calls.call import STACKED, Call, Issue, Result, dim_of
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout, partner_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv, divide_exact

@@ -10,9 +10,9 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.call import Call, Hole, Result
-from layoutcheck.infer.compare import is_wild
-from layoutcheck.infer.factor_rule import apply_factors
+from layoutcheck.infer.calls.call import Call, Hole, Result
+from layoutcheck.infer.calls.compare import is_wild
+from layoutcheck.infer.calls.factor_rule import apply_factors
 from layoutcheck.layouts import Layout, layout
 from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Unit
 from layoutcheck.symbols import Size

@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 
 from layoutcheck.domains import feature
-from layoutcheck.infer.call import Call, Result
-from layoutcheck.infer.factor_rule import apply_factors
+from layoutcheck.infer.calls.call import Call, Result
+from layoutcheck.infer.calls.factor_rule import apply_factors
 from layoutcheck.layouts import Layout, layout, replace
 from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Unit
 from layoutcheck.symbols import Size, floordiv

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layoutcheck.domains import anything, iota
-from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.layouts import Axis, Layout, layout
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.registry import register

@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.call import Call, Hole, Result
-from layoutcheck.infer.factor_rule import apply_factors
+from layoutcheck.infer.calls.call import Call, Hole, Result
+from layoutcheck.infer.calls.factor_rule import apply_factors
 from layoutcheck.layouts import Layout, bound_on_axis, replace
 from layoutcheck.rules.types import Axis, Label, Pattern
 from layoutcheck.symbols import divide_exact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.infer.call import Call, Result, dim_of
+from layoutcheck.infer.calls.call import Call, Result, dim_of
 from layoutcheck.layouts import replace
 from layoutcheck.symbols import Size, divide_exact
 from layoutcheck.transforms.pieces import resized

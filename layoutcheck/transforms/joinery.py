@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, concatenated, factor, feature, padded, pick, unpicked
-from layoutcheck.infer.call import Call, Result, dim_of
-from layoutcheck.infer.compare import compare_axes, is_misplaced, is_wild, strength
-from layoutcheck.infer.elementwise import promote
-from layoutcheck.infer.states import join_bound, join_partial
+from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.compare import compare_axes, is_misplaced, is_wild, strength
+from layoutcheck.infer.calls.elementwise import promote
+from layoutcheck.infer.calls.states import join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.pieces import axis_digit, complete_share, equal_pieces, resized

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.infer.call import Call, Result
-from layoutcheck.infer.elementwise import broadcast_axes, promote
-from layoutcheck.infer.states import is_zero, join_bound, join_partial
+from layoutcheck.infer.calls.call import Call, Result
+from layoutcheck.infer.calls.elementwise import broadcast_axes, promote
+from layoutcheck.infer.calls.states import is_zero, join_bound, join_partial
 from layoutcheck.layouts import Layout, layout, partner_axis
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.reduce import check_pending

@@ -18,8 +18,8 @@ from layoutcheck.domains import (
     ranged,
     split,
 )
-from layoutcheck.infer.call import CONSTANT, ONLY, PIECE, PREFERRED, Call, Result, dim_of
-from layoutcheck.infer.regroup import Cuts, regroup
+from layoutcheck.infer.calls.call import CONSTANT, ONLY, PIECE, PREFERRED, Call, Result, dim_of
+from layoutcheck.infer.calls.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv, divide_exact, floordiv, lower_bound, smax, smin

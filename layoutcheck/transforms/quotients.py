@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.infer.call import Call, Result
-from layoutcheck.infer.elementwise import elementwise
-from layoutcheck.infer.regroup import regroup
+from layoutcheck.infer.calls.call import Call, Result
+from layoutcheck.infer.calls.elementwise import elementwise
+from layoutcheck.infer.calls.regroup import regroup
 from layoutcheck.layouts import Axis, Layout, extent_of, replace
 from layoutcheck.symbols import Expr, Size, divide_exact
 from layoutcheck.transforms.registry import register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, feature, holds_padding, is_token_like, permuted
-from layoutcheck.infer.call import MERGED, Call, Result, dim_of
+from layoutcheck.infer.calls.call import MERGED, Call, Result, dim_of
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size, smin
 from layoutcheck.transforms.registry import register

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.symbols import Size
 
 Back = Callable[[Call, Any, int, int, Size], "list[tuple[int, int, Size]] | None"]

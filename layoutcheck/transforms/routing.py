@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from layoutcheck.domains import Factor, feature, is_token_like, opaque, routed
-from layoutcheck.infer.call import Call, Issue, Result
-from layoutcheck.infer.compare import compare_axes, strength
-from layoutcheck.infer.states import join_bound
+from layoutcheck.infer.calls.call import Call, Issue, Result
+from layoutcheck.infer.calls.compare import compare_axes, strength
+from layoutcheck.infer.calls.states import join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.caches import check_rows

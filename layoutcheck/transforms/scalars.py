@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.call import Call, Result
+from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.layouts import Layout
 from layoutcheck.symbols import Expr, cdiv, floordiv, lower_bound, modulo, smax, smin
 from layoutcheck.transforms.registry import register

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, anything, base_of, feature, is_token_like, repeated
-from layoutcheck.infer.call import Call, Result, dim_of
-from layoutcheck.infer.regroup import Cuts, regroup
+from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size, divide_exact
 from layoutcheck.transforms.registry import register

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, is_token_like
-from layoutcheck.infer.call import Call, Result, dim_of
-from layoutcheck.infer.compare import compare_axes, is_wild, strength
-from layoutcheck.infer.elementwise import broadcast_axes
-from layoutcheck.infer.states import is_zero, join_bound, join_partial
+from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.compare import compare_axes, is_wild, strength
+from layoutcheck.infer.calls.elementwise import broadcast_axes
+from layoutcheck.infer.calls.states import is_zero, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Expr, Size
 from layoutcheck.transforms.index import listed, points_into, rows_agree

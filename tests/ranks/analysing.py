@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 
 NOTHING: dict[str, Any] = dict(
     groups={}, rank=None, world=None, tokens=[], layouts={}, assumptions=[], rules=[], plan=None, trust={}, others=[]

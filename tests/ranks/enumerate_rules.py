@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from layoutcheck.graph import DtypeArg
-from layoutcheck.infer.call import Context, Hole
-from layoutcheck.infer.run import apply
+from layoutcheck.infer.calls.call import Context, Hole
+from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import build_mesh
 from layoutcheck.program import OpInstance

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from layoutcheck.infer import elementwise, factor_rule, states
+from layoutcheck.infer.calls import elementwise, factor_rule, states
 from layoutcheck.layouts import replace
 from layoutcheck.rules.rulebook import RuleBook
 from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Rule
@@ -174,7 +174,7 @@ def pointwise_forgets_shards(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
         result = original(call)
         return attrs.evolve(result, outs=tuple(replace(o, bound={}) for o in result.outs))
 
-    from layoutcheck.infer import run
+    from layoutcheck.infer.solver import run
 
     mp.setattr(run, "elementwise", whole)
 
@@ -253,7 +253,7 @@ def _outs(name: str, change: Callable[[Any], Any]) -> Patch:
 
 @mutant("aten.linear.default")
 def contraction_forgets_its_sum(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
-    from layoutcheck.infer import run
+    from layoutcheck.infer.solver import run
 
     def complete(call: Any) -> Any:
         result = factor_rule.apply_factors(call)

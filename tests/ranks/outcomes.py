@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from layoutcheck.graph import Graph
-from layoutcheck.infer.boundary import boundary_issues
-from layoutcheck.infer.diagnose import is_error
+from layoutcheck.infer.diagnosis.diagnose import is_error
+from layoutcheck.infer.issues.boundary import boundary_issues
 from layoutcheck.ranks.denote import close
 from layoutcheck.ranks.interpreter import RankError, named_groups, run
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from layoutcheck.infer.call import Context, Hole
-from layoutcheck.infer.run import apply
+from layoutcheck.infer.calls.call import Context, Hole
+from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout, layout
 from layoutcheck.mesh import build_mesh
 from layoutcheck.program import OpInstance

@@ -14,8 +14,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from layoutcheck.domains import Domain, Factor
-from layoutcheck.infer.call import Context, Hole
-from layoutcheck.infer.run import apply
+from layoutcheck.infer.calls.call import Context, Hole
+from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh, build_mesh
 from layoutcheck.program import OpInstance

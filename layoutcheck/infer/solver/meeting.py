@@ -1,0 +1,150 @@
+"""Whether ranks meet: the collectives that they run over one group are the same, in the same order, on the same shapes.
+
+Compared by order, not by name, since ranks' exports need not be alike. A rank that runs other collectives waits for ever.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from layoutcheck.infer.calls.call import Issue
+from layoutcheck.infer.solver.run import Key, make_call
+from layoutcheck.infer.solver.solve import Solver
+from layoutcheck.infer.solver.together import slice_calls
+from layoutcheck.layouts import Layout
+from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
+from layoutcheck.transforms.collectives import group_of
+
+_MEETING = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
+
+Entry = tuple[int, Key, Issue]
+
+
+class Rank(NamedTuple):
+    """One rank's solved program."""
+
+    program: Program
+    types: list[Any]
+    rank: int | None
+    solver: Solver
+
+
+class _Meeting(NamedTuple):
+    call: int
+    op: str
+    ranks: Any
+    shape: tuple[Any, ...]
+
+
+def differences(mine: Rank, others: list[Rank]) -> list[Entry]:
+    """Where another rank's program departs from mine: the first collective that does not meet, and inputs of other sizes."""
+    out: list[Entry] = []
+    for other in others:
+        if other.rank == mine.rank and other.rank is not None:
+            continue
+        name = "another rank" if other.rank is None else f"rank {other.rank}"
+        out += _inputs(mine, other, name)
+        out += _shares(mine, other, name)
+        found = _first_difference(mine, other, name)
+        if found is not None:
+            out.append(found)
+    return out
+
+
+def _inputs(mine: Rank, other: Rank, name: str) -> list[Entry]:
+    """Inputs that are whole on both ranks, and not of one size."""
+    out: list[Entry] = []
+    p = mine.program
+    for k, kind in enumerate(p.kind):
+        if kind != PLACEHOLDER:
+            continue
+        there = other.program.by_name.get(p.nodes[k].name)
+        a = mine.types[p.first[k]]
+        b = other.types[there] if there is not None else None
+        if not isinstance(a, Layout) or not isinstance(b, Layout) or a.bound or b.bound:
+            continue
+        if all(isinstance(n, int) for n in (*a.shape, *b.shape)) and a.shape != b.shape:
+            text = f"is {list(a.shape)} here and {list(b.shape)} on {name}"
+            out.append((k, (p.op[k], a), Issue("LC903", text)))
+            break
+    return out
+
+
+def _shares(mine: Rank, other: Rank, name: str) -> list[Entry]:
+    """Slices that are my rank's share, and on the other rank rows of somebody else."""
+    out: list[Entry] = []
+    theirs = slice_calls(other.program, other.types)
+    for node, (k, _) in slice_calls(mine.program, mine.types).items():
+        if node not in theirs:
+            continue
+        a = mine.types[mine.program.first[k]]
+        b = other.types[other.program.first[theirs[node][0]]]
+        if (
+            not isinstance(a, Layout)
+            or not isinstance(b, Layout)
+            or not a.bound
+            or b.bound
+            or a.rank != b.rank
+        ):
+            continue
+        if any(f.domain.kind == "range" for axis in b.axes for f in axis):
+            text = f"this rank takes its own share here, {name} takes {other.solver.ctx.show(b)}, which is not its share"
+            out.append(_entry(mine, k, "LC102", text))
+    return out
+
+
+def _meetings(one: Rank) -> list[_Meeting]:
+    p, ctx = one.program, one.solver.ctx
+    found = []
+    for k, kind in enumerate(p.kind):
+        if kind != CALL:
+            continue
+        instance = p.instances[p.op[k]]
+        rule = instance.rule
+        if rule is None or rule.code not in _MEETING:
+            continue
+        slots = tuple(one.types[v] for v in p.inputs[k])
+        group = group_of(make_call(ctx, instance, slots))
+        if group is None or not group.axes:
+            continue
+        data = next((of for of in slots if isinstance(of, Layout)), None)
+        static = data is not None and all(isinstance(n, int) for n in data.shape)
+        found.append(
+            _Meeting(k, rule.code or "", group.size, tuple(data.shape) if data is not None and static else ())
+        )
+    return found
+
+
+def _first_difference(mine: Rank, other: Rank, name: str) -> Entry | None:
+    p = mine.program
+    for a, b in zip_longest(_meetings(mine), _meetings(other)):
+        if a is None:
+            end = next(k for k in range(len(p.kind) - 1, -1, -1) if p.kind[k] == OUTPUT or k == 0)
+            there = other.program.nodes[b.call].name
+            return _entry(
+                mine,
+                end,
+                "LC301",
+                f"{name} goes on with {b.op} ({there}), which no call here meets: it waits",
+            )
+        if b is None:
+            return _entry(mine, a.call, "LC301", f"{name} has no {a.op} here: this rank waits for it")
+        where = f"{name} ({other.program.nodes[b.call].name})"
+        if a.op != b.op:
+            return _entry(
+                mine, a.call, "LC301", f"{where} runs {b.op} where this rank runs {a.op}: they never meet"
+            )
+        if a.ranks != b.ranks:
+            text = f"runs over {a.ranks} ranks here and over {b.ranks} on {where}: they never meet"
+            return _entry(mine, a.call, "LC301", text)
+        if a.op != "all_to_all" and a.shape and b.shape and a.shape != b.shape:
+            text = f"gives {list(a.shape)} to it here, {list(b.shape)} on {where}"
+            return _entry(mine, a.call, "LC903", text)
+    return None
+
+
+def _entry(mine: Rank, k: int, code: str, text: str) -> Entry:
+    p = mine.program
+    key: Key = (p.op[k], *[mine.types[v] for v in p.inputs[k]])
+    return k, key, Issue(code, text)

@@ -1,0 +1,488 @@
+"""The forward pass: a layout for every value, in dataflow order, each kind of call typed once.
+
+Regions: `begin` and `end` are identities. A copy of a region whose input has the type that the body began with has the type that it
+ended with; otherwise the body is typed again for that input, once per distinct type, so the number of repeats does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import attrs
+
+from layoutcheck.domains import is_token_like, padded
+from layoutcheck.infer.calls.call import Call, Context, Hole, Issue, Result, dim_of
+from layoutcheck.infer.calls.elementwise import elementwise
+from layoutcheck.infer.calls.factor_rule import apply_factors
+from layoutcheck.infer.calls.states import is_zero
+from layoutcheck.infer.calls.positions import settled
+from layoutcheck.infer.solver.repeats import Repeats, find_repeats, region_id
+from layoutcheck.layouts import Axis, Layout, extent_of, layout, replace, whole
+from layoutcheck.program import (
+    CALL,
+    OUTPUT,
+    PLACEHOLDER,
+    REGION_BEGIN,
+    REGION_COPY,
+    REGION_END,
+    OpInstance,
+    Program,
+)
+from layoutcheck.transforms import find
+
+Key = tuple[Any, ...]
+Memo = dict[Key, Result]
+
+
+@attrs.define
+class Typing:
+    """What a pass found: a layout (or size) per value, and the calls with something to say.
+
+    `regions` has first begin, last end, and the carried values at both, per region; `given` are values that begins take
+    in a repeat.
+    """
+
+    types: list[Any]
+    hits: list[tuple[int, Key, Result]]
+    regions: dict[Any, tuple[int, int, tuple[Any, ...], tuple[Any, ...]]] = attrs.field(factory=dict)
+    repeats: list[tuple[int, Key, Result]] = attrs.field(factory=list)
+    given: dict[int, Any] = attrs.field(factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Typing of {len(self.types)} values, {len(self.regions)} regions>"
+
+
+def transform_of(instance: OpInstance) -> Any:
+    """The transform of a code rule, or None."""
+    rule = instance.rule
+    return find(rule.code) if rule is not None and rule.code else None
+
+
+def make_call(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Call:
+    """The call as its rule sees it."""
+    assert instance.rule is not None
+    return Call(ctx, instance.rule, instance.params, slots)
+
+
+_WRONG_ARGUMENTS = (TypeError, ValueError, AttributeError, IndexError, KeyError, ArithmeticError)
+
+
+def apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
+    """Type one call by its rule.
+
+    Arguments come from a file, and may be of a type that no rule expects; such a call is malformed (LC903).
+    """
+    try:
+        return _apply(ctx, instance, slots)
+    except _WRONG_ARGUMENTS as error:
+        if os.environ.get("LAYOUTCHECK_DEBUG"):
+            raise
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = f"the arguments do not fit {instance.target}: its rule can't use them ({what})"
+        given = next((s for s in slots if isinstance(s, Layout)), None)
+        return Result((given,) * max(instance.returns, 1), (Issue("LC903", text),))
+
+
+def _apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
+    rule = instance.rule
+    assert rule is not None
+    call = make_call(ctx, instance, settled(slots))
+    if rule.kind == "elementwise":
+        result = elementwise(call)
+    elif rule.kind == "factors":
+        result = apply_factors(call)
+    else:
+        transform = find(rule.code or "")
+        result = transform.forward(call) if transform is not None else _unknown(instance, call)
+    for name, options in rule.then:
+        result = _then(call, result, name, dict(options))
+    if len(result.outs) < instance.returns:
+        result = _lacking(instance, call, result)
+        filler = result.outs[-1] if result.outs else None
+        result = attrs.evolve(result, outs=(*result.outs, *[filler] * (instance.returns - len(result.outs))))
+    return result
+
+
+def _lacking(instance: OpInstance, call: Call, result: Result) -> Result:
+    """Pieces that are read and that a split does not give: it was written for another extent."""
+    transform, made = transform_of(instance), len(result.outs)
+    if transform is None or not transform.in_pieces or made >= instance.read or result.issues:
+        return result
+    of = next((s for s in call.slots if isinstance(s, Layout)), None)
+    dim = dim_of(call, "dim", of.rank, 0) if of is not None else -1
+    if of is None or dim < 0 or not isinstance(of.shape[dim], int):
+        return result
+    text = (
+        f"{{0}} is cut into {made} here, and piece {instance.read} is read: it was written for another extent"
+    )
+    slot = call.slots.index(of)
+    return attrs.evolve(result, issues=(Issue("LC101", text, (slot,), ("literal",)),), quiet=False)
+
+
+def _then(call: Call, result: Result, name: str, options: dict[str, str]) -> Result:
+    """A transform on output 0 afterwards (an all_reduce behind a matmul, a quantisation behind a norm)."""
+    condition = options.pop("if", None)
+    if condition is not None and not call.fill(call.params.get(condition)):
+        return result
+    first = result.outs[0] if result.outs else None
+    if name == "cache_write":
+        written = _run_then(call, call.rule.mutates, name, options, None)
+        return Result(
+            result.outs,
+            (*result.issues, *written.issues),
+            (*result.wants, *written.wants),
+            {**result.mutated, **written.mutated},
+        )
+    if not isinstance(first, Layout):
+        return result
+    more = _run_then(call, (), name, options, first)
+    slot = len(call.slots)
+    issues = (
+        *result.issues,
+        *[attrs.evolve(i, operands=tuple(o for o in i.operands if o < slot) or (0,)) for i in more.issues],
+    )
+    wants = (*result.wants, *[attrs.evolve(w, slot=-2 if w.slot == slot else w.slot) for w in more.wants])
+    return Result((*more.outs, *result.outs[1:]), issues, wants, result.mutated)
+
+
+def _run_then(
+    call: Call, mutates: tuple[str, ...], name: str, options: dict[str, str], first: Layout | None
+) -> Result:
+    transform = find(name)
+    if transform is None:
+        return Result(())
+    params = dict(call.params)
+    slots = call.slots
+    if first is not None:
+        for own in ("x", "self", "input"):
+            params[own] = Hole(len(slots))
+        slots = (*slots, first)
+        options = {k: v for k, v in options.items() if k not in ("x", "self", "input")}
+    rule = attrs.evolve(call.rule, kind="code", code=name, options=options, then=(), mutates=mutates)
+    return transform.forward(Call(call.ctx, rule, params, slots))
+
+
+def _unknown(instance: OpInstance, call: Call) -> Result:
+    call.issue(
+        "LC901",
+        f"the rule of {instance.target} names a transform `{instance.rule.code if instance.rule else ''}` that does not exist",
+    )
+    return call.result(*[None] * instance.returns)
+
+
+@attrs.define
+class Runner:
+    """Runs passes over one program. `patched` holds answers that stand in for a rule's (repairs being tried)."""
+
+    program: Program
+    ctx: Context
+    inputs: dict[int, Layout]
+    memo: Memo
+    patched: dict[Key, Result] = attrs.field(factory=dict)
+    region_types: dict[Any, tuple[Any, ...]] = attrs.field(factory=dict)
+    repeats: dict[Any, Repeats] = attrs.field(init=False)
+
+    def __repr__(self) -> str:
+        return f"<Runner of {self.program!r}>"
+
+    def __attrs_post_init__(self) -> None:
+        self.repeats = find_repeats(self.program)
+
+    def run(self) -> Typing:
+        """Type the whole program."""
+        typing = Typing([None] * self.program.n_values, [])
+        self.region_types = {}
+        self._range(typing, 0, len(self.program.kind), typing.hits)
+        return typing
+
+    def _range(self, typing: Typing, low: int, high: int, hits: list[tuple[int, Key, Result]]) -> None:
+        p = self.program
+        types, memo, patched = typing.types, self.memo, self.patched
+        kinds, ops, inputs, first, counts, instances = p.kind, p.op, p.inputs, p.first, p.outs, p.instances
+        ctx = self.ctx
+        get = types.__getitem__
+        for k in range(low, high):
+            kind = kinds[k]
+            if kind == CALL:
+                ins = inputs[k]
+                key = (ops[k], *map(get, ins))
+                result = memo.get(key)
+                if result is None:
+                    result = apply(ctx, instances[ops[k]], key[1:])
+                    memo[key] = result
+                if patched:
+                    result = patched.get(key, result)
+                at = first[k]
+                n = counts[k]
+                outs = result.outs
+                if n == 1:
+                    types[at] = outs[0]
+                elif not instances[ops[k]].bases:
+                    types[at : at + n] = outs[:n]
+                else:
+                    self._functionalized(types, k, result)
+                if not result.quiet:
+                    if result.issues or result.wants:
+                        hits.append((k, key, result))
+                    if result.mutated and not instances[ops[k]].bases:
+                        self._mutate(types, k, key, result, hits)
+            elif kind == PLACEHOLDER:
+                types[first[k]] = self.inputs[first[k]]
+            elif kind == REGION_BEGIN:
+                value = typing.given[k] if k in typing.given else types[inputs[k][0]]
+                types[first[k]] = value
+                region = region_id(p, k)
+                begun = typing.regions.get(region)
+                if begun is None:
+                    typing.regions[region] = (k, -1, (value,), ())
+                elif k not in typing.given:
+                    typing.regions[region] = (begun[0], -1, (*begun[2], value), ())
+            elif kind == REGION_END:
+                value = types[inputs[k][0]]
+                types[first[k]] = value
+                self._end(typing, k, value)
+            elif kind == REGION_COPY:
+                types[first[k]] = self._copy(typing, k)
+            elif kind == OUTPUT:
+                continue
+            else:
+                self._untyped(typing, k, hits)
+
+    def _end(self, typing: Typing, k: int, value: Any) -> None:
+        """One carried value leaves the body; with the last of them the body's answer is known."""
+        region = region_id(self.program, k)
+        begun = typing.regions.get(region)
+        if begun is None:
+            return
+        outs = (*begun[3], value)
+        typing.regions[region] = (begun[0], k, begun[2], outs)
+        if len(outs) == self.repeats[region].carried:
+            self.region_types[(region, begun[2])] = outs
+
+    def _copy(self, typing: Typing, k: int) -> Any:
+        """What a repeat makes of the carried values: the body is typed again for types that it was not typed for yet."""
+        p = self.program
+        region = region_id(p, k)
+        place, group = self.repeats[region].group_of(k)
+        values = tuple(typing.types[p.inputs[c][0]] for c in group)
+        known = self.region_types.get((region, values))
+        if known is None:
+            known = self._body(typing, region, values)
+        return known[place] if place < len(known) else values[place]
+
+    def _body(self, typing: Typing, region: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        p = self.program
+        found = typing.regions.get(region)
+        if found is None or found[1] < 0:
+            return values
+        begins, end = self.repeats[region].begins, found[1]
+        again = Typing(list(typing.types), [], dict(typing.regions))
+        self.region_types[(region, values)] = values
+        again.given = dict(zip(begins, values, strict=False))
+        again.regions[region] = (found[0], -1, values, ())
+        hits: list[tuple[int, Key, Result]] = []
+        self._range(again, found[0], end + 1, hits)
+        outs = tuple(again.types[p.first[e]] for e in self.repeats[region].ends)
+        if any(result.issues for _, _, result in hits):
+            # What a body makes of inputs that it was not written for says nothing of what follows it.
+            outs = found[3]
+        typing.repeats.extend(hits)
+        self.region_types[(region, values)] = outs
+        return outs
+
+    def front_of(self, k: int, base: int) -> int | None:
+        """The axis of which a view call takes the beginning, None where it is no such slice."""
+        instance = self.program.instances[self.program.op[k]]
+        transform = transform_of(instance)
+        of = self.program.inputs[k][0] if self.program.inputs[k] else None
+        if (
+            instance.rule is None
+            or transform is None
+            or transform.name not in ("slice", "narrow")
+            or of != base
+        ):
+            return None
+        params = {
+            name: instance.params.get(instance.rule.options.get(name, name))
+            for name in ("dim", "start", "step")
+        }
+        dim = params["dim"] if isinstance(params["dim"], int) else 0
+        return dim if params["start"] in (0, None) and params["step"] in (1, None) and dim >= 0 else None
+
+    def _functionalized(self, types: list[Any], k: int, result: Result) -> None:
+        """Outputs of a functionalised wrapper: the op's own, then the mutated bases."""
+        p = self.program
+        instance = p.instances[p.op[k]]
+        at, n = p.first[k], p.outs[k]
+        own = n - len(instance.bases)
+        for j in range(own):
+            types[at + j] = result.outs[j] if j < len(result.outs) else None
+        changed = {p.inputs[k][slot]: new for slot, new in result.mutated.items() if slot >= 0}
+        for j, base in enumerate(instance.bases):
+            value = p.inputs[k][base] if base >= 0 else -1
+            types[at + own + j] = changed.get(value, types[value] if value >= 0 else None)
+
+    def _mutate(
+        self, types: list[Any], k: int, key: Key, result: Result, hits: list[tuple[int, Key, Result]]
+    ) -> None:
+        """An in-place op changes its operand for all later readers, and what the operand is a view of."""
+        p = self.program
+        for slot, new in result.mutated.items():
+            if slot < 0 or slot >= len(p.inputs[k]):
+                continue
+            value = p.inputs[k][slot]
+            types[value] = new
+            for _ in range(16):
+                call = p.value_call[value]
+                if p.kind[call] != CALL:
+                    break
+                transform = transform_of(p.instances[p.op[call]])
+                if transform is None or not transform.is_view or not p.inputs[call]:
+                    break
+                base = p.inputs[call][0]
+                old = types[base]
+                if not isinstance(old, Layout) or not isinstance(types[value], Layout):
+                    break
+                types[base] = written_back(old, types[value], self.front_of(call, base))
+                value = base
+            self._check_buffer(types, k, key, slot, value, hits)
+
+    def _check_buffer(
+        self, types: list[Any], k: int, key: Key, slot: int, value: int, hits: list[tuple[int, Key, Result]]
+    ) -> None:
+        """An input buffer that holds all tokens, written by each rank with its own share, is filled in part."""
+        p = self.program
+        given = self.inputs.get(value)
+        now = types[value]
+        if (
+            p.kind[p.value_call[value]] != PLACEHOLDER
+            or not isinstance(given, Layout)
+            or not isinstance(now, Layout)
+        ):
+            return
+        whole_tokens = {
+            f.domain for axis in given.axes for f in axis if f.is_whole and not f.domain.is_feature
+        }
+        for m, fs in now.bound:
+            stored = {b.domain.args[0] if b.domain.kind == "pad" else b.domain for b in fs}
+            if m in given.bound_map or not stored & whole_tokens:
+                continue
+            group = self.ctx.group((m,))
+            issue = Issue(
+                "LC107",
+                f"each rank of {group} stores its share of the tokens to a buffer that holds all of them: {{0}}",
+                (slot,),
+            )
+            patched = self.patched.get((*key, "buffer"))
+            if patched is None:
+                hits.append((k, (*key, "buffer"), Result(result_outs(types, p, k), (issue,))))
+            types[value] = given
+            return
+
+    def _untyped(self, typing: Typing, k: int, hits: list[tuple[int, Key, Result]]) -> None:
+        """An op without a rule: reported, and typing goes on around it with recorded shapes, or the first input's layout."""
+        p = self.program
+        instance = p.instances[p.op[k]]
+        recorded = _recorded(p, k)
+        ins = [typing.types[v] for v in p.inputs[k]]
+        outs: list[Any] = []
+        for j in range(p.outs[k]):
+            shape = recorded[j] if j < len(recorded) else None
+            outs.append(_guess(ins, shape))
+        if instance.rule is None:
+            issue = Issue("LC901", f"no rule for {instance.target}", (), ("rule",))
+        else:
+            issue = Issue("LC903", f"the arguments do not fit {instance.target}: {instance.error}", ())
+        result = Result(tuple(outs), (issue,))
+        key: Key = (p.op[k], *ins)
+        result = self.patched.get(key, result)
+        at = p.first[k]
+        typing.types[at : at + p.outs[k]] = outs
+        if not result.quiet:
+            hits.append((k, key, result))
+
+
+def result_outs(types: list[Any], p: Program, k: int) -> tuple[Any, ...]:
+    """The layouts of a call's outputs as they stand."""
+    return tuple(types[p.first[k] : p.first[k] + p.outs[k]])
+
+
+def _recorded(p: Program, k: int) -> list[Any]:
+    meta = p.nodes[k].meta
+    metas = meta if isinstance(meta, tuple) else (meta,)
+    return list(metas)
+
+
+def _guess(ins: list[Any], meta: Any) -> Any:
+    """A layout for the output of an unknown op: that of an input with the same shape, else features of the recorded shape."""
+    tensors = [x for x in ins if isinstance(x, Layout)]
+    shape = getattr(meta, "shape", None)
+    if shape is not None:
+        for of in tensors:
+            if tuple(of.shape) == tuple(shape):
+                return replace(of, dtype=meta.dtype, partial=(), value=None)
+        return whole(meta.dtype, tuple(shape))
+    if tensors:
+        return replace(tensors[0], partial=(), value=None)
+    return layout("float32", ())
+
+
+def is_blank_axis(axis: Axis) -> bool:
+    """Whether nothing was written along an axis of a constant fill yet."""
+    return bool(axis) and all(f.domain.kind == "any" for f in axis)
+
+
+def written_back(base: Layout, view: Layout, front: int | None = None) -> Layout:
+    """A buffer's layout after a view of it was written: axes that the view has in full follow what was written.
+
+    `front`: the axis of which the view is the beginning; in a blank buffer the rest of it is padding behind the tokens.
+    """
+    if base.shape == view.shape:
+        return replace(view, dtype=base.dtype)
+    if is_zero(base) and view.rank == base.rank:
+        part = _own_rows(base, view)
+        if part is not None:
+            return part
+    axes = list(base.axes)
+    bound = dict(base.bound_map)
+    if view.rank == base.rank:
+        pairs = [(i, i) for i in range(base.rank)]
+    else:
+        pairs, j = [], 0
+        for i in range(base.rank):
+            if j < view.rank and base.shape[i] == view.shape[j]:
+                pairs.append((i, j))
+                j += 1
+    for i, j in pairs:
+        own = base.axes[i]
+        if base.shape[i] == view.shape[j] and (not own or all(f.domain.kind == "any" for f in own)):
+            axes[i] = view.axes[j]
+    if front is not None and view.rank == base.rank and is_blank_axis(base.axes[front]):
+        written = view.axes[front]
+        if len(written) == 1 and written[0].is_whole and is_token_like(written[0].domain):
+            axes[front] = (padded(written[0].domain, base.shape[front]).whole,)
+    for m, fs in view.bound:
+        bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
+    partial = tuple(sorted({*base.partial, *view.partial}))
+    return layout(base.dtype, tuple(axes), bound, partial)
+
+
+def _own_rows(base: Layout, view: Layout) -> Layout | None:
+    """Zeros after a rank wrote its share in its own place: that rank's part of a sum that gives all shares."""
+    over = {
+        m
+        for m, fs in view.bound
+        for b in fs
+        if any(b.domain is f.domain and f.is_whole for axis in base.axes for f in axis)
+    }
+    if not over or base.bound or view.partial:
+        return None
+    wholes = {f.domain: f for axis in base.axes for f in axis}
+    axes = tuple(
+        base.axes[i] if any(f.domain in wholes and not f.is_whole for f in axis) else axis
+        for i, axis in enumerate(view.axes)
+    )
+    if any(m not in over for m, _ in view.bound) or tuple(extent_of(a) for a in axes) != base.shape:
+        return None
+    return layout(base.dtype, axes, {}, tuple(sorted(over)))
