@@ -20,8 +20,8 @@ from layoutcheck.memory.liveness import Interval, Region, liveness_peak
 from layoutcheck.memory.parallel import Parallel
 from layoutcheck.memory.plan import Plan
 from layoutcheck.memory.quantisation import ByName, Description
-from layoutcheck.memory.units import parse_size
 from layoutcheck.models import load_model
+from layoutcheck.units import parse_size
 
 INTERVALS = 17_723
 

@@ -22,7 +22,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 from ranks import reasons, samples_auto, samples_fused, samples_more, samples_rest, samples_torch  # noqa: E402
-from ranks.analysing import analysis_of  # noqa: E402
 from ranks.enumerate_rules import verify_sample  # noqa: E402
 from ranks.outcomes import outcome  # noqa: E402
 from ranks.sizes import arithmetic, assertions, judge_nothing, judge_sizes  # noqa: E402
@@ -30,6 +29,7 @@ from support import engine  # noqa: E402
 from support.builder import DIALECTS  # noqa: E402
 from support.faults import FAULTS  # noqa: E402
 
+from layoutcheck.infer.solver.analysis import analyse  # noqa: E402
 from layoutcheck.json_form import graph_from_json  # noqa: E402
 from layoutcheck.ranks.shown import with_counter_examples  # noqa: E402
 from layoutcheck.ranks.verify import verify  # noqa: E402
@@ -131,7 +131,7 @@ def faults() -> bool:
                         for r in ranks
                     ]
                     own = graphs[0 if fault.groups else size.rank]
-                    analysis = analysis_of(own)
+                    analysis = analyse(own)
                     verdict = verify(analysis, graphs=None if fault.groups else graphs)
                     report = engine.check(own)
                     codes = {engine.code(f) for f in report.findings}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from layoutcheck.contracts.report import check_roles, report_of
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Finding, Report
 from layoutcheck.graph import Graph
-from layoutcheck.infer.diagnosis.diagnose import diagnose
-from layoutcheck.infer.solver.analysis import Analysis, analyse
-from layoutcheck.infer.solver.dataflow import dataflow
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.symbols import parse_assumption
 
 if TYPE_CHECKING:
@@ -61,17 +58,7 @@ def check(
     Raises:
         InputError: the graph or an option is malformed.
     """
-    started = time.process_time()
-    accepted = dict(trust or {})
-    if accepted:
-        check_roles(accepted)
-    agreed = None
-    if contract is not None:
-        from layoutcheck.contracts import load_contract
-
-        agreed = load_contract(contract) if isinstance(contract, (str, Path)) else contract
-        accepted = {**agreed.trusts(), **accepted}
-    analysis: Analysis = analyse(
+    analysis, report = report_of(
         graph,
         groups=groups or {},
         rank=rank,
@@ -81,20 +68,13 @@ def check(
         assumptions=list(assumptions),
         rules=list(rules),
         plan=plan,
-        trust=accepted,
+        trust=trust,
+        contract=contract,
         others=list(others),
     )
-    if accepted:
-        analysis.trusted = _trusted(analysis, accepted)
-    report = attrs.evolve(diagnose(analysis, started), graph_maker=lambda: dataflow(analysis))
     if counter_examples:
         report = attrs.evolve(report, findings=_shown(analysis, report, others))
-    if agreed is None:
-        return report
-    from layoutcheck.contracts import check_contract
-
-    more = check_contract(analysis, agreed, findings=report.findings)
-    return attrs.evolve(report, findings=(*report.findings, *more))
+    return report
 
 
 def _shown(analysis: Analysis, report: Report, others: Sequence[Graph]) -> tuple[Finding, ...]:
@@ -135,25 +115,3 @@ def check_options(
         check_roles(trust)
     for text in assumptions:
         parse_assumption(text)
-
-
-def check_roles(trust: dict[str, str]) -> None:
-    """Raise InputError for a role that there is none of."""
-    from layoutcheck.roles import ROLES
-
-    for role in trust:
-        if role not in ROLES:
-            near = difflib.get_close_matches(role, ROLES, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(ROLES)}"
-            raise InputError(f"there is no role {role!r}{hint}", "--trust")
-
-
-def _trusted(analysis: Analysis, trust: dict[str, str]) -> frozenset[int]:
-    """Calls that add up different tokens in a branch whose shape-only reading is accepted."""
-    from layoutcheck.roles import find_roles, role_at
-
-    calls = {k for k, _, issue in analysis.solution.issues if issue.code == "LC203"}
-    if not calls:
-        return frozenset()
-    roles = find_roles(analysis)
-    return frozenset(k for k in calls if trust.get(role_at(analysis, k, roles) or "") == "shape-only")

@@ -30,7 +30,7 @@ from layoutcheck.graph import (
     module_path,
     normalize_target,
 )
-from layoutcheck.size_text import parse_size
+from layoutcheck.sizes.text import parse_size
 from layoutcheck.symbols import Interval, Size
 
 FORMAT = "layoutcheck-graph/1"

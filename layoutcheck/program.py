@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.arguments import Hole
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node, Ref
-from layoutcheck.infer.calls.call import Hole
 from layoutcheck.rules.rulebook import RuleBook
 from layoutcheck.rules.types import Rule
 

@@ -11,9 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.indices import call, coordinates, mesh_of, number
 
+from layoutcheck.arguments import Hole
 from layoutcheck.domains import Domain, factor, feature, token
 from layoutcheck.graph import DtypeArg
-from layoutcheck.infer.calls.call import Call, Context, Hole, Issue, Result, dim_of, slots_in
+from layoutcheck.infer.calls.call import (
+    Call,
+    Context,
+    Issue,
+    Result,
+    dim_of,
+    slots_in,
+)
 from layoutcheck.layouts import Layout, layout, state_of, whole
 from layoutcheck.rules.parser import parse
 from layoutcheck.rules.types import Rule

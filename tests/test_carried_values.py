@@ -7,7 +7,6 @@ from collections import Counter
 from hypothesis import given, settings
 
 from layoutcheck.cost.lift import lift
-from layoutcheck.equivalence.side import DEFAULTS
 from layoutcheck.graph import Graph
 from layoutcheck.infer.solver.analysis import analyse
 from layoutcheck.memory.activations import bodies_of
@@ -18,13 +17,13 @@ from layoutcheck.testing.chains import Chain
 
 
 def memory_of(graph: Graph) -> GraphMemory:
-    return graph_memory(analyse(graph, **DEFAULTS))
+    return graph_memory(analyse(graph))
 
 
 def calls_of(graph: Graph) -> Counter[tuple[str, str]]:
     """How often each kernel runs, by op."""
     found: Counter[tuple[str, str]] = Counter()
-    for term in lift(analyse(graph, **DEFAULTS)).terms:
+    for term in lift(analyse(graph)).terms:
         found[term.kernel, term.op] += term.count
     return found
 
@@ -52,7 +51,7 @@ def test_decoders(decoder: Decoder) -> None:
 def test_a_body_runs_once_a_repeat_not_once_a_carried_value() -> None:
     for carried in ("hidden", "pair", "state"):
         graph = Decoder((Layers("dense", 5),), carried=carried).build("repeated")
-        (body,) = bodies_of(analyse(graph, **DEFAULTS).program)
+        (body,) = bodies_of(analyse(graph).program)
         assert (body.runs, len(body.rounds), len(body.begins)) == (5, 4, 1 + (carried != "hidden"))
         assert len(body.copies) == 4
 

@@ -51,16 +51,6 @@ def programs(dialect: str, folder: Path) -> dict[str, tuple[Json, str]]:
 def analysed(graph: Json) -> Analysis:
     return analyse(
         engine.load(graph),
-        groups={},
-        rank=None,
-        world=None,
-        tokens=[],
-        layouts={},
-        assumptions=[],
-        rules=[],
-        plan=None,
-        trust={},
-        others=[],
     )
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import layoutcheck
 from layoutcheck.contracts import Contract, check_contract
-from layoutcheck.equivalence.side import DEFAULTS
 from layoutcheck.graph import Graph
 from layoutcheck.infer.solver.analysis import analyse
 from layoutcheck.testing import Decoder, Layers, contracts, decoders
@@ -21,7 +20,7 @@ NAMES = sorted(WRITTEN_FOR)
 
 def found(graph: Graph, contract: Contract | str) -> set[str]:
     """Codes of what departs from a contract, of what is counted under something else too."""
-    findings = check_contract(analyse(graph, **DEFAULTS), contract)
+    findings = check_contract(analyse(graph), contract)
     return {f.code for f in findings} | {code for f in findings for code, _ in f.consequences}
 
 
@@ -54,7 +53,7 @@ def test_any_contract_says_the_same_of_both_forms(decoder: Decoder, contract: Co
 
 def test_contracts_are_kept_and_broken_at_times() -> None:
     graph = Decoder((Layers("moe", 2),)).build()
-    analysis = analyse(graph, **DEFAULTS)
+    analysis = analyse(graph)
     seen: Counter[str] = Counter()
     for code in ("LC501", "LC502", "LC503", "LC504", "LC506"):
 

@@ -33,16 +33,6 @@ SHIPPED = (
 def analysed(graph: Any) -> Analysis:
     return analyse(
         engine.load(graph),
-        groups={},
-        rank=None,
-        world=None,
-        tokens=[],
-        layouts={},
-        assumptions=[],
-        rules=[],
-        plan=None,
-        trust={},
-        others=[],
     )
 
 

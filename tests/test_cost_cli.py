@@ -10,8 +10,8 @@ import pytest
 
 from layoutcheck.cli import main
 from layoutcheck.json_form import graph_to_json
+from layoutcheck.models.builder import Builder
 from layoutcheck.resources import rules_dir
-from layoutcheck.testing.builder import Builder
 from layoutcheck.testing.decoder import Decoder, Layers
 
 

@@ -27,19 +27,7 @@ from layoutcheck.testing.decoder import CARRIED, KINDS, Decoder, Layers
 
 
 def analysed(graph: Graph | Path, **more: Any) -> Analysis:
-    plain: dict[str, Any] = {
-        "groups": {},
-        "rank": None,
-        "world": None,
-        "tokens": [],
-        "layouts": {},
-        "assumptions": [],
-        "rules": [],
-        "plan": None,
-        "trust": {},
-        "others": [],
-    }
-    return analyse(graph, **{**plain, **more})
+    return analyse(graph, **more)
 
 
 def lifted(graph: Graph | Path) -> GraphCost:

@@ -28,19 +28,7 @@ from layoutcheck.readers import load
 
 
 def analysed(graph: Any, **more: Any) -> Analysis:
-    plain: dict[str, Any] = {
-        "groups": {},
-        "rank": None,
-        "world": None,
-        "tokens": [],
-        "layouts": {},
-        "assumptions": [],
-        "rules": [],
-        "plan": None,
-        "trust": {},
-        "others": [],
-    }
-    return analyse(graph, **{**plain, **more})
+    return analyse(graph, **more)
 
 
 def cost_of(name: str, **step: Any) -> GraphCost:

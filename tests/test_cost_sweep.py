@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutcheck.cli import main
+from layoutcheck.cli.run_sweep import integers
 from layoutcheck.cost import sweep as sweeping
 from layoutcheck.cost.compiled import compile_formulas
 from layoutcheck.cost.evaluate import time_graph
@@ -21,7 +22,6 @@ from layoutcheck.cost.hardware import load_hardware
 from layoutcheck.cost.model_cost import analysed_step, model_cost
 from layoutcheck.cost.step_memory import step_memory
 from layoutcheck.cost.sweep import Grid, pareto, sweep
-from layoutcheck.cost.sweep_command import integers
 from layoutcheck.cost.time_formulas import TOTAL, compile_times, time_formulas
 from layoutcheck.errors import InputError
 from layoutcheck.memory.build import symbols_of

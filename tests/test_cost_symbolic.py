@@ -40,15 +40,7 @@ DSA = [
 
 
 def analysed(graph: Any) -> Analysis:
-    nothing: dict[str, Any] = {
-        "groups": {},
-        "layouts": {},
-        "trust": {},
-        "rank": None,
-        "world": None,
-        "plan": None,
-    }
-    return analyse(graph, tokens=[], assumptions=[], rules=[], others=[], **nothing)
+    return analyse(graph)
 
 
 def named(config: ModelConfig, step: dict[str, Any]) -> tuple[GraphCost, GraphCost]:

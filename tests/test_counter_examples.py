@@ -12,7 +12,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import jsonschema  # noqa: E402
-from ranks.analysing import analysis_of  # noqa: E402
 from support.builder import DIALECTS, GraphBuilder  # noqa: E402
 from support.faults import FAULTS, Fault, Size  # noqa: E402
 from support.faults.base import cut, enter_full, finish, whole  # noqa: E402
@@ -21,6 +20,7 @@ import layoutcheck  # noqa: E402
 from layoutcheck.cli import main  # noqa: E402
 from layoutcheck.errors import InputError  # noqa: E402
 from layoutcheck.findings import Finding  # noqa: E402
+from layoutcheck.infer.solver.analysis import analyse  # noqa: E402
 from layoutcheck.json_form import graph_from_json  # noqa: E402
 from layoutcheck.ranks.counterexample import CounterExample  # noqa: E402
 from layoutcheck.ranks.shown import replay  # noqa: E402
@@ -64,7 +64,7 @@ def two_faults() -> Any:
 def test_the_second_fault_shows_by_itself() -> None:
     """What the first one does is put right before the second one is looked at; both can be replayed."""
     first, second = shown(two_faults())
-    analysis = analysis_of(graph_from_json(two_faults()))
+    analysis = analyse(graph_from_json(two_faults()))
     for finding, after in ((first, 0), (second, 1)):
         example = CounterExample.from_dict(json.loads(json.dumps(finding.counter_example)))
         assert (example.node, example.world, len(example.after)) == (finding.node, 4, after)
@@ -165,6 +165,6 @@ def test_what_holds_none(
 
 
 def test_replay_on_another_mesh() -> None:
-    analysis = analysis_of(graph_from_json(two_faults()))
+    analysis = analyse(graph_from_json(two_faults()))
     with pytest.raises(InputError, match="the graph runs on 4 ranks, the counter-example on 2"):
         replay(analysis, CounterExample(2, 16, 0, "x", ""))

@@ -34,7 +34,7 @@ from layoutcheck.graph import (
 from layoutcheck.json_form import dumps, graph_from_json, graph_to_json, save
 from layoutcheck.readers import load
 from layoutcheck.schema import graph_schema
-from layoutcheck.size_text import parse_size
+from layoutcheck.sizes.text import parse_size
 from layoutcheck.symbols import Size, cdiv, smin, sym
 
 T = sym("T")

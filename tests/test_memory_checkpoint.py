@@ -22,8 +22,8 @@ from layoutcheck.memory.plan import Plan
 from layoutcheck.memory.quantisation import ByName, HuggingFace
 from layoutcheck.memory.safetensors import Tensor, read_header, read_index, read_tensors, tensors_of
 from layoutcheck.memory.schemes import scheme_named
-from layoutcheck.memory.units import DTYPE_BYTES
 from layoutcheck.models import ModelConfig, model_from_dict
+from layoutcheck.units import DTYPE_BYTES
 
 SHORT = {"bfloat16": "BF16", "float32": "F32", "float8_e4m3fn": "F8_E4M3", "int8": "I8", "int32": "I32"}
 FIGURES: dict[str, Any] = {

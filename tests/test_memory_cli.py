@@ -16,9 +16,9 @@ from layoutcheck.memory.cache import Cache, add_cache
 from layoutcheck.memory.parallel import Parallel
 from layoutcheck.memory.plan import Plan
 from layoutcheck.memory.quantisation import ByName
-from layoutcheck.memory.units import GIB, parse_size
 from layoutcheck.memory.verdict import usable, verdict
 from layoutcheck.models import load_model, model_from_dict
+from layoutcheck.units import GIB, parse_size
 
 GLM = ["glm-5.1", "--tp", "16", "--dp", "2", "--ep", "32", "--mode", "dsa-cp", "--quant", "W8A8"]
 

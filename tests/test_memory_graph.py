@@ -63,16 +63,6 @@ class Doc:
 def typed(document: dict[str, Any]) -> Analysis:
     return analyse(
         graph_from_json(document),
-        groups={},
-        rank=None,
-        world=None,
-        tokens=[],
-        layouts={},
-        assumptions=[],
-        rules=[],
-        plan=None,
-        trust={},
-        others=[],
     )
 
 
@@ -83,16 +73,6 @@ def shared(name: str) -> GraphMemory:
     return graph_memory(
         analyse(
             str(path),
-            groups={},
-            rank=None,
-            world=None,
-            tokens=[],
-            layouts={},
-            assumptions=[],
-            rules=[],
-            plan=None,
-            trust={},
-            others=[],
         )
     )
 
@@ -228,7 +208,7 @@ def test_lifted_sizes_give_the_recorded_numbers_back() -> None:
                 count = 1
                 for n in of.shape:
                     count *= n
-                from layoutcheck.memory.units import DTYPE_BYTES
+                from layoutcheck.units import DTYPE_BYTES
 
                 assert evaluate_size(size, extents.values) == count * DTYPE_BYTES[of.dtype]
                 lifted += 1

@@ -231,15 +231,6 @@ def kept_bytes(graph: Any) -> int:
     analysis = analyse(
         from_fx(graph, rank=0),
         groups={"tp": T},
-        rank=None,
-        world=None,
-        tokens=[],
-        layouts={},
-        assumptions=[],
-        rules=[],
-        plan=None,
-        trust={},
-        others=[],
     )
     extents = Extents(analysis.mesh)
     kept = activations_of(analysis, extents).kept(extents.values)

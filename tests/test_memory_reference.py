@@ -12,8 +12,8 @@ from layoutcheck.memory.ledger import Ledger
 from layoutcheck.memory.parallel import Parallel
 from layoutcheck.memory.plan import Plan
 from layoutcheck.memory.quantisation import ByName, Unquantised
-from layoutcheck.memory.units import GIB, parse_size
 from layoutcheck.models import load_model
+from layoutcheck.units import GIB, parse_size
 
 # parameters and buffers alone: (tp, dp, ep, dsa-cp, embedding divided) -> GiB a rank
 READINGS = {

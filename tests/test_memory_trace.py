@@ -63,16 +63,6 @@ def ledger_of(program: Any, rank: int, **symbols: int) -> GraphMemory:
     """Return the memory of an exported program."""
     analysis = analyse(
         from_fx(program, rank=rank),
-        groups={},
-        rank=None,
-        world=None,
-        tokens=[],
-        layouts={},
-        assumptions=[],
-        rules=[],
-        plan=None,
-        trust={},
-        others=[],
     )
     return graph_memory(analysis, symbols)
 

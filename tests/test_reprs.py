@@ -19,11 +19,6 @@ from layoutcheck.reports import render
 from layoutcheck.roles import find_roles
 from layoutcheck.rules.rulebook import RuleBook
 
-OPTIONS: dict[str, Any] = {
-    **{"groups": {}, "rank": None, "world": None, "tokens": [], "layouts": {}, "assumptions": []},
-    **{"rules": [], "plan": None, "trust": {}, "others": []},
-}
-
 
 @pytest.fixture
 def fault(repo_root: Path) -> str:
@@ -31,7 +26,7 @@ def fault(repo_root: Path) -> str:
 
 
 def test_results_are_short(fault: str) -> None:
-    analysis = analyse(fault, **OPTIONS)
+    analysis = analyse(fault)
     report = layoutcheck.check(fault)
     memory = graph_memory(analysis, {"T": 64})
     cost = lift(analysis)

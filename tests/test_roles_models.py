@@ -96,16 +96,6 @@ def export(family: str, decomposed: bool) -> Graph:
 def analysed(graph: Graph) -> Analysis:
     return analyse(
         graph,
-        groups={},
-        rank=None,
-        world=None,
-        tokens=[],
-        layouts={},
-        assumptions=[],
-        rules=[],
-        plan=None,
-        trust={},
-        others=[],
     )
 
 

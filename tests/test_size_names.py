@@ -17,11 +17,6 @@ from layoutcheck.infer.solver.assume import symbols_in, with_tokens_named
 from layoutcheck.layouts import symbols_of
 from layoutcheck.memory.graph_ledger import graph_memory
 
-OPTIONS: dict[str, Any] = {
-    **{"groups": {}, "rank": None, "world": None, "tokens": [], "layouts": {}, "assumptions": []},
-    **{"rules": [], "plan": None, "trust": {}, "others": []},
-}
-
 
 def document(*shape: int | str, ranges: dict[str, list[int | None]] | None = None) -> dict[str, Any]:
     """A relu of ids' embedding; ids have this shape."""
@@ -46,7 +41,7 @@ def write(path: Path, *shape: int | str, **more: Any) -> str:
 def test_all_commands_call_a_size_the_same(repo_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(repo_root / "examples" / "exports" / "shared_expert_right.pt2")
     assert symbols_in(layoutcheck.load(path)) == {"s47"}
-    analysis = analyse(path, **OPTIONS)
+    analysis = analyse(path)
     assert symbols_of(analysis.solution.typing.types) == {"T"}
     assert analysis.graph.ranges == {"T": (5, None)}
     assert "T" in lift(analysis).symbols() and graph_memory(analysis, {"T": 64}).symbols == {"T": 64}
@@ -82,7 +77,7 @@ def test_several_symbols_keep_their_names(tmp_path: Path) -> None:
 
 def test_a_symbol_and_tokens_that_are_a_number_are_two_sizes(tmp_path: Path) -> None:
     """A dynamic batch is the graph's only symbol; its 32 tokens, known by their ids, get another name."""
-    analysis = analyse(write(tmp_path / "g.json", "s0", 32), **OPTIONS)
+    analysis = analyse(write(tmp_path / "g.json", "s0", 32))
     cost = lift(analysis)
     assert cost.values["T_"] == 32 and "T" not in cost.values
     memory = graph_memory(analysis, {"T": 3})

@@ -12,12 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks.analysing import analysis_of  # noqa: E402
 from support.builder import DIALECTS  # noqa: E402
 from support.faults import FAULTS, Fault, Size  # noqa: E402
 from support.programs import PROGRAMS, build  # noqa: E402
 
 from layoutcheck.graph import Graph  # noqa: E402
+from layoutcheck.infer.solver.analysis import analyse  # noqa: E402
 from layoutcheck.json_form import graph_from_json  # noqa: E402
 from layoutcheck.ranks.specialise import all_ranks  # noqa: E402
 from layoutcheck.ranks.verify import ranks_of, values_of, verify  # noqa: E402
@@ -47,8 +47,8 @@ def graphs_of(fault: Fault, dialect: str, size: Size, broken: bool) -> list[Grap
 def judge(fault: Fault, dialect: str, size: Size, broken: bool) -> Any:
     graphs = graphs_of(fault, dialect, size, broken)
     if fault.groups:
-        return verify(analysis_of(graphs[0]))
-    return verify(analysis_of(graphs[size.rank]), graphs=graphs)
+        return verify(analyse(graphs[0]))
+    return verify(analyse(graphs[size.rank]), graphs=graphs)
 
 
 @pytest.mark.parametrize(("fault", "dialect", "size"), list(cases()))
@@ -77,7 +77,7 @@ BUILT = [
 
 @pytest.mark.parametrize(("name", "dialect", "size"), BUILT)
 def test_clean_program_agrees(name: str, dialect: str, size: Size) -> None:
-    verdict = verify(analysis_of(graph_from_json(build(name, dialect, size))))
+    verdict = verify(analyse(graph_from_json(build(name, dialect, size))))
     assert verdict.equal, verdict
     assert not verdict.taken, "what is only taken over from the ranks is compared with nothing"
 
@@ -85,7 +85,7 @@ def test_clean_program_agrees(name: str, dialect: str, size: Size) -> None:
 @pytest.mark.parametrize(("name", "dialect", "size"), BUILT)
 def test_graphs_of_all_ranks_from_one(name: str, dialect: str, size: Size) -> None:
     """The graphs that are made for the other ranks are those that these ranks would have exported."""
-    analysis = analysis_of(graph_from_json(build(name, dialect, size)))
+    analysis = analyse(graph_from_json(build(name, dialect, size)))
     ranks = ranks_of(analysis, values_of(analysis, size.T))
     for r, made in enumerate(all_ranks(analysis, ranks)):
         theirs = graph_from_json(build(name, dialect, replace(size, rank=r)))
@@ -98,7 +98,7 @@ def test_different_inputs_give_different_outputs(name: str) -> None:
     from layoutcheck.ranks.interpreter import run
     from layoutcheck.ranks.verify import draw, members_of, shares
 
-    analysis = analysis_of(graph_from_json(build(name, "tensor_cast", Size())))
+    analysis = analyse(graph_from_json(build(name, "tensor_cast", Size())))
     ranks = ranks_of(analysis, {})
     outs = []
     for seed in (0, 1):

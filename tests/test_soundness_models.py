@@ -12,7 +12,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks.analysing import analysis_of  # noqa: E402
 from support.builder import DIALECTS, GraphBuilder, Val  # noqa: E402
 from support.faults import Size  # noqa: E402
 from support.faults.base import cut, enter_full, finish, whole  # noqa: E402
@@ -20,6 +19,7 @@ from support.faults.moe import dispatch_combine  # noqa: E402
 from support.programs import build  # noqa: E402
 
 from layoutcheck.graph import Graph  # noqa: E402
+from layoutcheck.infer.solver.analysis import analyse  # noqa: E402
 from layoutcheck.json_form import graph_from_json  # noqa: E402
 from layoutcheck.ranks.interpreter import named_groups, run, run_call  # noqa: E402
 from layoutcheck.ranks.reference.linears import real  # noqa: E402
@@ -275,7 +275,7 @@ def test_shared_expert(form: str, size: Size, dialect: str) -> None:
         b = GraphBuilder({"tp": size.p}, rank=r, T=size.T, dialect=dialect)
         shared_expert(b, replace(size, rank=r), form)
         graphs.append(graph_from_json(b.graph()))
-    verdict = verify(analysis_of(graphs[0]), graphs=graphs)
+    verdict = verify(analyse(graphs[0]), graphs=graphs)
     assert verdict.equal == (form != "mixed"), verdict
 
 
@@ -289,7 +289,7 @@ def broken_on_rank(name: str, dialect: str, target: str, change: Any, rank: int 
     at = next(i for i, n in enumerate(graphs[rank].nodes) if n.target == target)
     node = graphs[rank].nodes[at]
     graphs[rank].nodes[at] = change(node)
-    return node.name, verify(analysis_of(graphs[0]), graphs=graphs)
+    return node.name, verify(analyse(graphs[0]), graphs=graphs)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -333,8 +333,8 @@ def packed(p: int, rank: int, wrong: bool) -> Graph:
 def test_pieces_of_a_feature_shard_are_compared() -> None:
     """One rank takes the halves of its packed weight the other way round: its silu is of another half."""
     right = [packed(2, r, wrong=False) for r in range(2)]
-    verdict = verify(analysis_of(right[0]), graphs=right)
+    verdict = verify(analyse(right[0]), graphs=right)
     assert verdict.equal and not verdict.taken, verdict
     mixed = [right[0], packed(2, 1, wrong=True)]
-    verdict = verify(analysis_of(right[0]), graphs=mixed)
+    verdict = verify(analyse(right[0]), graphs=mixed)
     assert verdict.first is not None and not verdict.equal

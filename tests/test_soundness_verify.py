@@ -12,7 +12,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks.analysing import analysis_of  # noqa: E402
 from support.faults import FAULTS, Fault, Size  # noqa: E402
 from support.programs import build  # noqa: E402
 
@@ -20,6 +19,7 @@ import layoutcheck  # noqa: E402
 from layoutcheck.cli import main  # noqa: E402
 from layoutcheck.domains import factor, feature, padded, token  # noqa: E402
 from layoutcheck.errors import InputError  # noqa: E402
+from layoutcheck.infer.solver.analysis import analyse  # noqa: E402
 from layoutcheck.json_form import graph_from_json  # noqa: E402
 from layoutcheck.layouts import Layout, layout  # noqa: E402
 from layoutcheck.ranks.counterexample import CounterExample, find  # noqa: E402
@@ -145,7 +145,7 @@ def test_uneven_scatter_does_not_run() -> None:
 
 
 def test_symbolic_tokens_take_several_counts() -> None:
-    analysis = analysis_of(graph_from_json(build("sequence_parallel", "c10d", Size(symbol="T"))))
+    analysis = analyse(graph_from_json(build("sequence_parallel", "c10d", Size(symbol="T"))))
     assert find(analysis, tokens=[8, 16]) is None
 
 

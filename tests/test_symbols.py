@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from layoutcheck.errors import InputError
-from layoutcheck.size_text import parse_size
+from layoutcheck.sizes.text import parse_size
 from layoutcheck.symbols import (
     Assumptions,
     Bounds,

@@ -97,7 +97,7 @@ def cost_command(**options: Any) -> int:
     Exit code: 0, 2 bad input.
     """
     from layoutcheck.cli.options import existing, group_sizes, pairs, token_axes
-    from layoutcheck.cost.command import run
+    from layoutcheck.cli.run_cost import run
 
     options["groups"] = group_sizes(None, options["groups"])
     options["token_axes"] = token_axes(options["token_axes"])

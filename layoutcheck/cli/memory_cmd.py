@@ -92,6 +92,6 @@ def memory_command(**options: Any) -> int:
 
     Exit code: 0, 1 if --device or --memory is given and it does not fit, 2 bad input.
     """
-    from layoutcheck.memory.command import run
+    from layoutcheck.cli.run_memory import run
 
     return run(options)

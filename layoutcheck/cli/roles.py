@@ -94,7 +94,7 @@ def _heading(data: dict[str, Any], layer: Layer) -> str:
 def run(graph: str, form: str, color: str, **program: Any) -> int:
     """Find the decoder's structure and print it; the exit code is 0, also where there is none."""
     options = engine_options(program)
-    analysis = analyse(graph, **options, others=[])
+    analysis = analyse(graph, **options)
     warn_unused(options["plan"], [analysis.plan.unused])
     roles = find_roles(analysis)
     if form == "json":

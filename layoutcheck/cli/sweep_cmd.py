@@ -48,6 +48,6 @@ def sweep_command(**options: Any) -> int:
 
     Exit code: 0, 2 bad input.
     """
-    from layoutcheck.cost.sweep_command import run
+    from layoutcheck.cli.run_sweep import run
 
     return run(options)

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
-from layoutcheck.contracts.check import check_contract
-from layoutcheck.contracts.model import Boundary, Contract
-from layoutcheck.contracts.read import contract_names, load_contract, parse_contract
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Boundary", "Contract", "check_contract", "contract_names", "load_contract", "parse_contract"]
+if TYPE_CHECKING:
+    from layoutcheck.contracts.check import check_contract as check_contract
+    from layoutcheck.contracts.model import Boundary as Boundary
+    from layoutcheck.contracts.model import Contract as Contract
+    from layoutcheck.contracts.read import contract_names as contract_names
+    from layoutcheck.contracts.read import load_contract as load_contract
+    from layoutcheck.contracts.read import parse_contract as parse_contract
+
+# Loaded when first used: a graph's report lives here too, and most checks ask for no contract.
+_HOMES = {
+    "Boundary": "model",
+    "Contract": "model",
+    "check_contract": "check",
+    "contract_names": "read",
+    "load_contract": "read",
+    "parse_contract": "read",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -14,9 +14,9 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from layoutcheck.arguments import Hole
 from layoutcheck.cost.work import DTYPE_BITS
 from layoutcheck.errors import InputError
-from layoutcheck.infer.calls.call import Hole
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.program import OpInstance

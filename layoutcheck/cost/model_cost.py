@@ -44,16 +44,8 @@ def analysed_step(config: ModelConfig, step: Step, rules: Sequence[str | Path] =
 
     return analyse(
         build_decoder(config, step),
-        groups={},
-        rank=None,
-        world=None,
         tokens=[("input_ids", 0)],
-        layouts={},
-        assumptions=[],
-        rules=list(rules),
-        plan=None,
-        trust={},
-        others=[],
+        rules=rules,
     )
 
 

@@ -18,19 +18,6 @@ from layoutcheck.regions.fusion import unfuse
 if TYPE_CHECKING:
     from layoutcheck.roles.model import Layer, Roles
 
-DEFAULTS: dict[str, Any] = {
-    "groups": {},
-    "rank": None,
-    "world": None,
-    "tokens": [],
-    "layouts": {},
-    "assumptions": [],
-    "rules": [],
-    "plan": None,
-    "trust": {},
-    "others": [],
-}
-
 
 @attrs.define
 class Side:
@@ -145,7 +132,7 @@ def prepare(graph: Graph, keys: Keys, options: dict[str, Any], repeats: Sequence
     expanded = expand(graph, book=book, origins=origins, repeats=repeats)
     plain = unfuse(expanded, book=book, fusion=keys.fusion)
     flat = flatten(plain, keys)
-    analysis = analyse(plain, **{**DEFAULTS, **options})
+    analysis = analyse(plain, **options)
     return Side(graph, plain, origins, flat, keys, analysis)
 
 

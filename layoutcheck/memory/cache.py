@@ -10,8 +10,8 @@ from layoutcheck.memory.engines import load_engine
 from layoutcheck.memory.formula import evaluate, product
 from layoutcheck.memory.ledger import Ledger
 from layoutcheck.memory.plan import Plan
-from layoutcheck.memory.units import DTYPE_BYTES, dtype_name
 from layoutcheck.models import ModelConfig
+from layoutcheck.units import DTYPE_BYTES, dtype_name
 
 
 @dataclass(frozen=True)

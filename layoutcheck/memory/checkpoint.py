@@ -18,8 +18,8 @@ from layoutcheck.memory.quantisation import Quantisation, Unquantised
 from layoutcheck.memory.safetensors import Tensor
 from layoutcheck.memory.schemes import FLOAT
 from layoutcheck.memory.templates import Builder
-from layoutcheck.memory.units import DTYPE_BYTES
 from layoutcheck.models import ModelConfig
+from layoutcheck.units import DTYPE_BYTES
 
 _LAYER = re.compile(r"^(.*?\.?(?:layers|h|blocks)\.)(\d+)(\..*)$")
 _EXPERT = re.compile(r"^(.*\.experts\.)(\d+)(\..*)$")

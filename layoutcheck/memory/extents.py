@@ -14,9 +14,9 @@ from typing import Any
 from layoutcheck.domains import TOKEN, Domain, Factor
 from layoutcheck.errors import InputError
 from layoutcheck.layouts import Layout
-from layoutcheck.memory.units import DTYPE_BYTES
 from layoutcheck.mesh import Mesh
 from layoutcheck.symbols import Expr, Size, cdiv, evaluate, free_symbols, substitute, sym
+from layoutcheck.units import DTYPE_BYTES
 
 
 class Extents:

@@ -20,9 +20,9 @@ from layoutcheck.memory.formula import product
 from layoutcheck.memory.ledger import Ledger, add_activations
 from layoutcheck.memory.liveness import Peak
 from layoutcheck.memory.sizes_text import formula_of
-from layoutcheck.memory.units import DTYPE_BYTES
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER
 from layoutcheck.symbols import Size, free_symbols
+from layoutcheck.units import DTYPE_BYTES
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 

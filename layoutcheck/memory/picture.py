@@ -7,7 +7,7 @@ from typing import Any
 
 from layoutcheck.errors import InputError
 from layoutcheck.memory.ledger import Ledger
-from layoutcheck.memory.units import GIB
+from layoutcheck.units import GIB
 
 _FORMS = (".png", ".svg", ".pdf")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from layoutcheck.errors import InputError
-from layoutcheck.memory.units import dtype_name
+from layoutcheck.units import dtype_name
 
 _KEYS = frozenset(
     (

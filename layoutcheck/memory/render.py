@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from layoutcheck.memory.ledger import CATEGORIES, Ledger
-from layoutcheck.memory.units import GIB, human
 from layoutcheck.memory.verdict import Option, Verdict
+from layoutcheck.units import GIB, human
 
 _BAR = 48
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
-from layoutcheck.memory.units import DTYPE_BYTES
+from layoutcheck.units import DTYPE_BYTES
 
 #: The format's own bound on a header.
 LARGEST_HEADER = 100_000_000

@@ -9,8 +9,8 @@ from typing import Any
 
 from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
-from layoutcheck.memory.units import dtype_name
 from layoutcheck.resources import rules_dir
+from layoutcheck.units import dtype_name
 
 FLOAT = "FLOAT"
 

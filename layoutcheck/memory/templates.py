@@ -19,8 +19,8 @@ from layoutcheck.memory.parallel import Share, share, split_of
 from layoutcheck.memory.plan import Plan
 from layoutcheck.memory.quantisation import Quantisation
 from layoutcheck.memory.schemes import FLOAT, Companion, Scheme
-from layoutcheck.memory.units import DTYPE_BYTES
 from layoutcheck.models import ModelConfig
+from layoutcheck.units import DTYPE_BYTES
 
 _QUANTISABLE = ("linear", "head", "router")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from attrs import define
 
+from layoutcheck.models.builder import Value
 from layoutcheck.models.config import Indexer, LatentAttention
 from layoutcheck.models.writer import Writer
-from layoutcheck.testing.builder import Value
 
 
 @define

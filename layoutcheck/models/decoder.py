@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from layoutcheck.graph import DtypeArg, Graph
 from layoutcheck.models.attention_parts import Inputs, attention
+from layoutcheck.models.builder import Builder, Value
 from layoutcheck.models.config import ModelConfig
 from layoutcheck.models.step import Step
 from layoutcheck.models.writer import Writer
-from layoutcheck.testing.builder import Builder, Value
 
 Kind = tuple[bool, bool]
 """Whether a layer has experts, and whether it has an indexer of its own."""

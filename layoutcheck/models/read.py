@@ -215,7 +215,7 @@ def _sparse(fields: _Fields, layers: int, has_experts: bool) -> tuple[bool, ...]
 
 
 def _dtype(fields: _Fields) -> str:
-    from layoutcheck.memory.units import dtype_name
+    from layoutcheck.units import dtype_name
 
     value = fields.first("dtype", "torch_dtype")[1]
     return dtype_name(str(value), where=fields.where) if value is not None else "bfloat16"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from layoutcheck.graph import DtypeArg, Graph, TensorMeta
+from layoutcheck.models.builder import Builder, Value
 from layoutcheck.models.config import ModelConfig
 from layoutcheck.models.step import Step
-from layoutcheck.testing.builder import Builder, Value
 
 BLOCK = 128
 

@@ -11,6 +11,7 @@ import attrs
 
 from layoutcheck.contracts import load_contract
 from layoutcheck.contracts.model import Contract
+from layoutcheck.contracts.report import report_of
 from layoutcheck.cost.prices import Prices
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Report
@@ -100,14 +101,12 @@ class AnnotatedGraph:
 
     def check(self) -> Report:
         """What checking the graph against its contract says."""
-        from layoutcheck.check import check
-
         options = {
             k: v
             for k, v in self._options.items()
             if k in ("groups", "rules", "world", "rank", "assumptions", "trust")
         }
-        return check(self.graph, contract=self._options.get("contract", self.contract), **options)
+        return report_of(self.graph, contract=self._options.get("contract", self.contract), **options)[1]
 
     def analyse(self) -> Analysis:
         """The graph solved again."""
@@ -115,13 +114,8 @@ class AnnotatedGraph:
         return analyse(
             self.graph,
             groups=self._options.get("groups") or {},
-            tokens=[],
-            layouts={},
             assumptions=list(self._options.get("assumptions") or ()),
             rules=list(self._options.get("rules") or ()),
-            plan=None,
-            trust={},
-            others=[],
             **options,
         )
 
@@ -202,13 +196,12 @@ def annotate(
             groups=groups or {},
             rank=rank,
             world=world,
-            tokens=list(tokens),
+            tokens=tokens,
             layouts=layouts or {},
-            assumptions=list(assumptions),
-            rules=list(rules),
-            plan=None,
+            assumptions=assumptions,
+            rules=rules,
             trust=accepted,
-            others=list(others),
+            others=others,
         )
         if not _has_collectives(found):
             # On one device a slice is a slice of features or tokens, and no rank's share of them.

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.arguments import Hole
 from layoutcheck.graph import Node
-from layoutcheck.infer.calls.call import Hole
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OpInstance
 from layoutcheck.rules.types import Rule

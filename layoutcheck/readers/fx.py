@@ -24,7 +24,7 @@ from layoutcheck.graph import (
     normalize_target,
 )
 from layoutcheck.readers.pt2_values import NO_STACK, parse_trace
-from layoutcheck.size_text import parse_size
+from layoutcheck.sizes.text import parse_size
 from layoutcheck.symbols import Interval, Size
 
 _UNBOUNDED = 1 << 62

@@ -8,7 +8,7 @@ from typing import Any
 from layoutcheck.errors import InputError
 from layoutcheck.graph import MAX_NAME, Location, SymMeta, TensorMeta, module_path
 from layoutcheck.json_reading import MAX_DIMENSIONS, MAX_SIZE
-from layoutcheck.size_text import parse_size
+from layoutcheck.sizes.text import parse_size
 from layoutcheck.symbols import Interval, Size
 
 SCALAR_TYPES = {

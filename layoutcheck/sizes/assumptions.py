@@ -37,7 +37,7 @@ def parse_assumption(text: str) -> Assumption:
 
     Raises InputError with one sentence per mistake.
     """
-    from layoutcheck.size_text import parse_size
+    from layoutcheck.sizes.text import parse_size
 
     match = _COMPARE.match(text)
     if match is None:

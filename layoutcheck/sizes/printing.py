@@ -111,7 +111,7 @@ def expr_text(e: Expr) -> str:
 
 
 def plain_text(e: Size) -> str:
-    """Infix text that `layoutcheck.size_text.parse_size` reads back to the same size."""
+    """Infix text that `layoutcheck.sizes.text.parse_size` reads back to the same size."""
     return size_text(e, _plain)
 
 

@@ -16,11 +16,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from layoutcheck.models.builder import Builder as Builder
+    from layoutcheck.models.builder import Value as Value
     from layoutcheck.testing.assertions import assert_equivalent as assert_equivalent
     from layoutcheck.testing.assertions import assert_same_typing as assert_same_typing
     from layoutcheck.testing.assertions import assert_well_typed as assert_well_typed
-    from layoutcheck.testing.builder import Builder as Builder
-    from layoutcheck.testing.builder import Value as Value
     from layoutcheck.testing.decoder import Decoder as Decoder
     from layoutcheck.testing.decoder import Layers as Layers
     from layoutcheck.testing.strategies import bodies as bodies

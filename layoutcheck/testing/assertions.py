@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from layoutcheck.equivalence.alike import Alike
-from layoutcheck.equivalence.side import DEFAULTS
 from layoutcheck.graph import Graph
 from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.layouts import Layout, render
@@ -27,10 +26,10 @@ def assert_equivalent(a: Graph | str | Path, b: Graph | str | Path, **options: A
 
 def assert_well_typed(graph: Graph | str | Path, *, strict: bool = False, **options: Any) -> None:
     """Fail with all findings where a graph has errors (with `strict`, warnings too); options as in `layoutcheck.check`."""
-    from layoutcheck.check import check
+    from layoutcheck.contracts.report import report_of
     from layoutcheck.findings import Severity
 
-    report = check(graph, **options)
+    _, report = report_of(graph, **options)
     bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     lines = [f"{f.code} {f.node}: {f.message}" for f in report.findings if f.severity in bad]
     if lines:
@@ -58,8 +57,8 @@ def assert_same_typing(
     """
     origins = Origins()
     other = expand(graph, origins=origins)
-    one = analyse(graph, **{**DEFAULTS, **options, "rules": list(rules)})
-    two = analyse(expanded or other, **{**DEFAULTS, **options})
+    one = analyse(graph, rules=rules, **options)
+    two = analyse(expanded or other, **options)
     errors = (_errors(one), _errors(two))
     if bool(errors[0]) != bool(errors[1]):
         raise AssertionError(

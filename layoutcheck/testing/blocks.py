@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from layoutcheck.testing.builder import Builder, Value
+from layoutcheck.models.builder import Builder, Value
 
 LOCAL_ROWS = ("sp", "cp")
 """Styles in which rows are Local between the parts."""

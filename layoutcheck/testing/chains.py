@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 
 from layoutcheck.graph import Graph
-from layoutcheck.testing.builder import Builder, Value
+from layoutcheck.models.builder import Builder, Value
 
 FULL, LOCAL, PARTIAL = "full", "local", "partial"
 

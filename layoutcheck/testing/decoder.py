@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.graph import Graph
+from layoutcheck.models.builder import Builder, Value
 from layoutcheck.testing.blocks import LOCAL_ROWS, Shared, attention, experts, latent, mlp
-from layoutcheck.testing.builder import Builder, Value
 
 KINDS = ("dense", "moe", "dsa", "reuse")
 CARRIED = ("hidden", "pair", "state")

@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.calls.call import Call, Hole, Result
+from layoutcheck.arguments import Hole
+from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.infer.calls.compare import is_wild
 from layoutcheck.infer.calls.factor_rule import apply_factors
 from layoutcheck.layouts import Layout, layout

@@ -6,7 +6,8 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.calls.call import Call, Hole, Result
+from layoutcheck.arguments import Hole
+from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.infer.calls.factor_rule import apply_factors
 from layoutcheck.layouts import Layout, bound_on_axis, replace
 from layoutcheck.rules.types import Axis, Label, Pattern

@@ -12,8 +12,8 @@ from layoutcheck.domains import Factor, is_token_like
 from layoutcheck.infer.calls.call import Call, Result, dim_of
 from layoutcheck.infer.calls.compare import compare_axes, strength
 from layoutcheck.infer.calls.elementwise import broadcast_axes
-from layoutcheck.infer.calls.states import check_diagonal, join_bound
 from layoutcheck.infer.calls.positions import counts_rows
+from layoutcheck.infer.calls.states import check_diagonal, join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.pieces import cut

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from layoutcheck.infer.calls.call import Call, Hole, Result, dim_of
+from layoutcheck.arguments import Hole
+from layoutcheck.infer.calls.call import Call, Result, dim_of
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv

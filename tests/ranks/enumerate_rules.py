@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layoutcheck.arguments import Hole
 from layoutcheck.graph import DtypeArg
-from layoutcheck.infer.calls.call import Context, Hole
+from layoutcheck.infer.calls.call import Context
 from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import build_mesh

@@ -9,10 +9,10 @@ from typing import Any
 from layoutcheck.graph import Graph
 from layoutcheck.infer.diagnosis.diagnose import is_error
 from layoutcheck.infer.issues.boundary import boundary_issues
+from layoutcheck.infer.solver.analysis import analyse
 from layoutcheck.ranks.denote import close
 from layoutcheck.ranks.interpreter import RankError, named_groups, run
 
-from .analysing import analysis_of
 from .programs import Program, Tape
 
 
@@ -43,7 +43,7 @@ class Outcome:
 
 def judged(graph: Graph) -> tuple[list[str], list[Any]]:
     """Codes of the errors in a graph, before they are sorted into causes and repairs, and the values' types."""
-    a = analysis_of(graph)
+    a = analyse(graph)
     inside = [e for e in a.solution.issues if is_error(e[2])]
     # at the output, padding that leaves is a warning, and counts here: the output has other rows than declared
     found = [*inside, *boundary_issues(a, a.solution.typing)]

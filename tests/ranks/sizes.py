@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from layoutcheck.infer.calls.call import Context, Hole
+from layoutcheck.arguments import Hole
+from layoutcheck.infer.calls.call import Context
 from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout, layout
 from layoutcheck.mesh import build_mesh

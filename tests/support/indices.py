@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from layoutcheck.arguments import Hole
 from layoutcheck.domains import Domain, Factor
-from layoutcheck.infer.calls.call import Context, Hole
+from layoutcheck.infer.calls.call import Context
 from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh, build_mesh

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.arguments import Hole
 from layoutcheck.layouts import Layout, render
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.rules.types import Rule
@@ -30,20 +31,6 @@ _COMPLEX = {"float16": "complex32", "float64": "complex128"}
 MERGED = "<the ranks' results are merged>"
 # Names the one output of a split that is read.
 ONLY = "<the piece that is read>"
-
-
-@attrs.frozen
-class Hole:
-    """The place of a call's input in its arguments; `slot` counts the call's inputs."""
-
-    slot: int
-
-
-@attrs.frozen
-class Opaque:
-    """An argument that no rule looks into (a device, a memory format), by its text."""
-
-    text: str
 
 
 @attrs.frozen(eq=False)

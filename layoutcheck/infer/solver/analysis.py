@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +73,19 @@ class Analysis:
 def analyse(
     graph: Graph | str | Path,
     *,
-    groups: dict[str, Any],
-    rank: int | None,
-    world: int | None,
-    tokens: list[tuple[str, int]],
-    layouts: dict[str, str],
-    assumptions: list[str],
-    rules: list[str | Path],
-    plan: str | Path | None,
-    trust: dict[str, str],
-    others: list[Graph],
+    groups: Mapping[str, Any] | None = None,
+    rank: int | None = None,
+    world: int | None = None,
+    tokens: Sequence[tuple[str, int]] = (),
+    layouts: Mapping[str, str] | None = None,
+    assumptions: Sequence[str] = (),
+    rules: Sequence[str | Path] = (),
+    plan: str | Path | None = None,
+    trust: Mapping[str, str] | None = None,
+    others: Sequence[Graph] = (),
 ) -> Analysis:
-    """Read, flatten and solve a graph."""
+    """Read, flatten and solve a graph; options as in `layoutcheck.check`. Raises InputError where it or an option is malformed."""
+    groups = dict(groups or {})
     stages: dict[str, float] = {}
 
     def lap(name: str, since: float) -> float:
@@ -104,7 +105,7 @@ def analyse(
     at = lap("rules", at)
     graph, export_name = with_tokens_named(graph, groups)
     static = bool(assumptions) and not symbols_in(graph)
-    stated = with_known_symbols(assumptions, graph, groups, export_name)
+    stated = with_known_symbols(list(assumptions), graph, groups, export_name)
     assumed = Assumptions(stated, graph.ranges)
     if assumptions:
         graph = assume(graph, assumed)
@@ -115,7 +116,7 @@ def analyse(
             program.by_name.setdefault(name, program.by_name[now])
     at = lap("build", at)
     weights = read_plan(plan) if plan is not None else None
-    given = (groups, world, tokens, layouts, weights)
+    given = (groups, world, list(tokens), dict(layouts or {}), weights)
     solver, uses = _solver_of(program, assumed.bounds, rank, *given)
     mesh = solver.ctx.mesh
     solution = settled(solver)
@@ -154,7 +155,7 @@ def analyse(
     ) -> Analysis:
         mesh = solver.ctx.mesh
         declared = _declared(groups, mesh)
-        fixed = (stages, trust, path, uses, declared)
+        fixed = (stages, dict(trust or {}), path, uses, declared)
         return Analysis(
             graph,
             program,

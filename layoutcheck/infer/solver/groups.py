@@ -7,7 +7,7 @@ from typing import Any
 from layoutcheck.errors import InputError
 from layoutcheck.mesh import Mesh, build_mesh
 from layoutcheck.program import Program
-from layoutcheck.size_text import parse_size
+from layoutcheck.sizes.text import parse_size
 from layoutcheck.symbols import Expr, Size
 
 _SHARING = frozenset(("all_reduce", "all_gather", "reduce_scatter"))

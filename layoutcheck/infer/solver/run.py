@@ -11,12 +11,19 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.arguments import Hole
 from layoutcheck.domains import is_token_like, padded
-from layoutcheck.infer.calls.call import Call, Context, Hole, Issue, Result, dim_of
+from layoutcheck.infer.calls.call import (
+    Call,
+    Context,
+    Issue,
+    Result,
+    dim_of,
+)
 from layoutcheck.infer.calls.elementwise import elementwise
 from layoutcheck.infer.calls.factor_rule import apply_factors
-from layoutcheck.infer.calls.states import is_zero
 from layoutcheck.infer.calls.positions import settled
+from layoutcheck.infer.calls.states import is_zero
 from layoutcheck.infer.solver.repeats import Repeats, find_repeats, region_id
 from layoutcheck.layouts import Axis, Layout, extent_of, layout, replace, whole
 from layoutcheck.program import (

@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.calls.call import CONSTANT, Hole
+from layoutcheck.arguments import Hole
+from layoutcheck.infer.calls.call import CONSTANT
 from layoutcheck.infer.solver.run import transform_of
 from layoutcheck.infer.solver.which_group import fresh, same_number
 from layoutcheck.mesh import Mesh

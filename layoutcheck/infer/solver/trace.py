@@ -6,8 +6,9 @@ from typing import Any
 
 import attrs
 
+from layoutcheck.arguments import Hole
 from layoutcheck.domains import Factor
-from layoutcheck.infer.calls.call import MERGED, Call, Hole, dim_of
+from layoutcheck.infer.calls.call import MERGED, Call, dim_of
 from layoutcheck.infer.calls.compare import counts_any, cut_signature, is_one_token, is_wild
 from layoutcheck.infer.calls.factor_rule import Matching, match
 from layoutcheck.infer.calls.states import is_zero

@@ -16,7 +16,7 @@ from layoutcheck.memory.graph_verdict import GraphVerdict, graph_verdict
 from layoutcheck.memory.ledger import Ledger, add_activations
 from layoutcheck.memory.render import bars, options_text, table
 from layoutcheck.memory.sizes_text import formula_of
-from layoutcheck.memory.units import GIB, human
+from layoutcheck.units import GIB, human
 
 _SHOWN = 12
 _HEAD = 4096
@@ -48,13 +48,10 @@ def memory_of(options: Mapping[str, Any], path: str) -> GraphMemory:
         groups={**groups, **options["groups"]},
         rank=options["rank"] or None,
         world=options["world"],
-        tokens=list(options["tokens"]),
+        tokens=options["tokens"],
         layouts=dict(options["layouts"]),
-        assumptions=list(options["assumptions"]),
-        rules=list(options["rules"]),
-        plan=None,
-        trust={},
-        others=[],
+        assumptions=options["assumptions"],
+        rules=options["rules"],
     )
     return graph_memory(analysis, options["at"])
 

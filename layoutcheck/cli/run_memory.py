@@ -10,19 +10,19 @@ from typing import Any
 
 import click
 
+from layoutcheck.cli.run_memory_graph import add_graph, is_graph
 from layoutcheck.errors import InputError
 from layoutcheck.memory.build import quantisation_of, weight_ledger
 from layoutcheck.memory.cache import Cache, add_cache
-from layoutcheck.memory.graph_command import add_graph, is_graph
 from layoutcheck.memory.graph_verdict import largest_step
 from layoutcheck.memory.ledger import Ledger
 from layoutcheck.memory.parallel import Parallel
 from layoutcheck.memory.plan import Plan
 from layoutcheck.memory.quantisation import Description, Quantisation, load_quantisation
 from layoutcheck.memory.render import bars, table, verdict_text
-from layoutcheck.memory.units import human, parse_size
 from layoutcheck.memory.verdict import usable, verdict
 from layoutcheck.models import ModelConfig, load_model
+from layoutcheck.units import human, parse_size
 
 DESCRIPTION_FILE = "quant_model_description.json"
 
@@ -170,7 +170,7 @@ def _graph_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_graph(options: Mapping[str, Any]) -> int:
-    from layoutcheck.memory.graph_command import run_graph
+    from layoutcheck.cli.run_memory_graph import run_graph
 
     memory, bandwidth = _device(options, options["tp"])
     capacity = None

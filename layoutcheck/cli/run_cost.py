@@ -85,7 +85,7 @@ def report_of(options: Mapping[str, Any]) -> CostReport:
 
 def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
     """The lifted graph, and the counts that it is evaluated at."""
-    from layoutcheck.memory.graph_command import is_graph
+    from layoutcheck.cli.run_memory_graph import is_graph
 
     if is_graph(options["source"]):
         for name in _MODEL_ONLY:
@@ -102,8 +102,8 @@ def _lifted(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]:
 
 def _named(options: Mapping[str, Any], cost: GraphCost) -> GraphCost:
     """The terms with figures as symbols: a model's own, of an exported graph those of the model that it came from."""
+    from layoutcheck.cli.run_memory_graph import is_graph
     from layoutcheck.cost.symbolic import with_figures, with_figures_of
-    from layoutcheck.memory.graph_command import is_graph
 
     if is_graph(options["source"]):
         if not options["figures"]:
@@ -215,15 +215,10 @@ def _analysed(options: Mapping[str, Any], groups: dict[str, Any]) -> GraphCost:
     analysis = analyse(
         options["source"],
         groups=groups,
-        rank=None,
-        world=None,
-        tokens=list(options["token_axes"]),
+        tokens=options["token_axes"],
         layouts=dict(options["layouts"]),
-        assumptions=list(options["assumptions"]),
-        rules=list(options["rules"]),
-        plan=None,
-        trust={},
-        others=[],
+        assumptions=options["assumptions"],
+        rules=options["rules"],
     )
     return lift(analysis, kernels=options["kernels"], indexer_queries=options["indexer_queries"])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from layoutcheck.cost.command import write
+from layoutcheck.cli.run_cost import write
 from layoutcheck.cost.sweep import FIXED, Grid, Sweep, pareto, sweep
 from layoutcheck.errors import InputError
 from layoutcheck.models.writer import BLOCK
