@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from layoutcheck.testing.strategies import op_chains as op_chains
 
 _HOME = {
-    "assert_equivalent": "assertions",
-    "assert_same_typing": "assertions",
-    "assert_well_typed": "assertions",
-    "Builder": "builder",
-    "Value": "builder",
-    "Decoder": "decoder",
-    "Layers": "decoder",
-    "bodies": "strategies",
-    "contracts": "strategies",
-    "decoders": "strategies",
-    "graphs": "strategies",
-    "layouts": "strategies",
-    "op_chains": "strategies",
+    "assert_equivalent": "layoutcheck.testing.assertions",
+    "assert_same_typing": "layoutcheck.testing.assertions",
+    "assert_well_typed": "layoutcheck.testing.assertions",
+    "Builder": "layoutcheck.models.builder",
+    "Value": "layoutcheck.models.builder",
+    "Decoder": "layoutcheck.testing.decoder",
+    "Layers": "layoutcheck.testing.decoder",
+    "bodies": "layoutcheck.testing.strategies",
+    "contracts": "layoutcheck.testing.strategies",
+    "decoders": "layoutcheck.testing.strategies",
+    "graphs": "layoutcheck.testing.strategies",
+    "layouts": "layoutcheck.testing.strategies",
+    "op_chains": "layoutcheck.testing.strategies",
 }
 
 __all__ = list(_HOME)
@@ -53,7 +53,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'layoutcheck.testing' has no attribute {name!r}")
-    value = getattr(import_module(f"layoutcheck.testing.{home}"), name)
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 
