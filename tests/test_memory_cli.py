@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from layoutcheck.cli.cost_cmd import cost_command
 from layoutcheck.cli.memory_cmd import memory_command
 from layoutcheck.errors import InputError
 from layoutcheck.memory.build import weight_ledger
@@ -274,3 +275,55 @@ def test_models_are_found_by_name_and_file(tmp_path: Path) -> None:
         load_model(tmp_path)
     with pytest.raises(InputError, match="known are"):
         load_model("unheard-of")
+
+
+def milliseconds(*words: str) -> float:
+    """What `layoutcheck cost` says of a prefill step of GLM-5.1 on an A3 die."""
+    fixed = ["glm-5.1", "--tokens", "8192", "--hardware", "ascend-a3", "--format", "json", "--tp", "16"]
+    with CliRunner().isolation() as streams:
+        cost_command.main([*fixed, *words], standalone_mode=False)
+        return float(json.loads(streams[0].getvalue())["total"]["us"]) / 1e3
+
+
+def test_options_cost_the_time_that_the_cost_model_gives_both_plans() -> None:
+    code, text = run(*GLM, "--device", "ascend-a3", "--format", "json")
+    assert code == 0
+    record = json.loads(text)
+    found = {o["change"]: o["time_us"] for o in record["verdict"]["options"]}
+    plan = ["--contract", "dsa-cp-prefill", "--quant", "w8a8"]
+    here = milliseconds(*plan, "--dp", "2", "--ep", "32", "--mtp")
+    others = {
+        "without multi-token prediction": [*plan, "--dp", "2", "--ep", "32"],
+        "dp 4, ep 64": [*plan, "--dp", "4", "--ep", "64", "--mtp"],
+        "without dsa-cp": ["--quant", "w8a8", "--dp", "2", "--ep", "32", "--mtp"],
+    }
+    for change, words in others.items():
+        assert found[change] / 1e3 == pytest.approx(milliseconds(*words) - here, rel=1e-9)
+    assert found["without dsa-cp"] > 0 > found["without multi-token prediction"]
+    assert f"8192 tokens more or less than {here:.2f} ms" in record["notes"][-1]
+
+
+def test_a_plan_that_no_decoder_is_written_for_has_no_times() -> None:
+    words = ["glm-5.1", "--tp", "8", "--ep", "4", "--etp", "2", "--quant", "W8A8", "--device", "ascend-a3"]
+    code, text = run(*words, "--engine", "vllm")
+    assert "note: no times of options: a step whose experts are cut over ranks cannot be timed" in text
+    assert "ms a step" not in text
+
+
+def test_smaller_steps_of_a_graph_carry_their_time(repo_root: Path) -> None:
+    graph = str(repo_root / "examples" / "exports" / "shared_expert_fault.pt2")
+    code, text = run(graph, "--at", "T=4096", "--device", "h100", "--format", "json")
+    halves = [o for o in json.loads(text)["verdict"]["options"] if o["change"].startswith("steps of 2048")]
+    with CliRunner().isolation() as streams:
+        times = []
+        for tokens in ("4096", "2048"):
+            words = [graph, "--tokens", tokens, "--hardware", "h100", "--format", "json"]
+            cost_command.main(words, standalone_mode=False)
+        out = streams[0].getvalue().decode()
+        decoder, at = json.JSONDecoder(), 0
+        while at < len(out.rstrip()):
+            value, at = decoder.raw_decode(out, at)
+            at += 1
+            times.append(value["total"]["us"])
+    assert code == 0 and len(halves) == 1
+    assert halves[0]["time_us"] == pytest.approx(2 * times[1] - times[0], rel=1e-9)

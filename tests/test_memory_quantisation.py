@@ -330,3 +330,30 @@ def test_without_a_config_everything_is_float_and_nothing_is_assumed() -> None:
 def test_assumptions_are_said() -> None:
     ledger = weight_ledger(_model(), Plan(), ByName("W8A8"))
     assert any("by assumption" in note and "lm_head" in note for note in ledger.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "bits", "group"), [("AWQ", 4, 128), ("AWQ:bits=8", 8, 128), ("AWQ:group=64,bits=4", 4, 64)]
+)
+def test_a_scheme_by_name_has_the_usual_parameters_or_those_given(text: str, bits: int, group: int) -> None:
+    sizes = _sizes(
+        weight_ledger(_model(), Plan(engine="parameters-only", companions="full"), ByName(text)), "o_proj"
+    )
+    rows, columns = 256, 8 * 32
+    assert sizes["qweight"] == 3 * columns * -(-rows * bits // 32) * 4
+    assert sizes["scales"] == 3 * -(-columns // group) * rows * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("AWQ:bits", "'bits' in 'AWQ:bits': write PARAMETER=NUMBER"),
+        ("AWQ:bits=0", "'bits=0' in 'AWQ:bits=0': write PARAMETER=NUMBER"),
+        ("AWQ:block=4", "AWQ has no parameter 'block'; it has bits, group"),
+        ("W8A8:bits=4", "W8A8 has no parameter 'bits'; it has none"),
+    ],
+)
+def test_wrong_parameters_of_a_scheme(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ByName(text)
+    assert str(caught.value) == message

@@ -25,7 +25,11 @@ import click
 @click.option(
     "--mode", "modes", multiple=True, metavar="NAME", help="Switch on a mode of the profile (dsa-cp)."
 )
-@click.option("--quant", metavar="NAME|FILE", help="A scheme, or a quant_model_description.json.")
+@click.option(
+    "--quant",
+    metavar="NAME|FILE",
+    help="A scheme (W8A8, AWQ:bits=4,group=64), or a quant_model_description.json.",
+)
 @click.option(
     "--scheme",
     "overrides",

@@ -123,6 +123,13 @@ def run(options: Mapping[str, Any]) -> int:
         if graph is not None:
             symbol, most = largest_step(graph, ledger, capacity)
             judged = replace(judged, step_symbol=symbol, most_step=most)
+        if options["device"] and any(option.plan for option in judged.options):
+            from layoutcheck.cost.hardware import load_hardware
+            from layoutcheck.cost.option_times import timed
+
+            more, note = timed(judged.options, config, plan, ledger, load_hardware(options["device"]))
+            judged = replace(judged, options=more)
+            ledger.notes.append(note)
     if options["picture"]:
         from layoutcheck.memory.picture import draw
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,14 @@ def run_graph(options: Mapping[str, Any], capacity: int | None, bandwidth: float
     """Print a graph's ledger and return the exit code."""
     memory = memory_of(options, options["model"])
     judged = graph_verdict(memory, capacity) if capacity is not None else None
+    if judged is not None and options["device"] and judged.options:
+        from layoutcheck.cost.hardware import load_hardware
+        from layoutcheck.cost.option_times import timed_steps
+
+        hardware = load_hardware(options["device"])
+        more, note = timed_steps(judged.options, memory.analysis, memory.symbols, hardware)
+        judged = replace(judged, options=more)
+        memory.ledger.notes.append(note)
     if options["picture"]:
         from layoutcheck.memory.picture import draw
 

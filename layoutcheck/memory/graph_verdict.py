@@ -92,7 +92,8 @@ def _options(memory: GraphMemory, symbol: str | None) -> Iterator[Option]:
         saving = memory.ledger.total() - total_at(memory, symbol, half)
         if saving > 0:
             cost = "twice the steps, each reading all weights"
-            yield Option(f"steps of {half} {symbol} instead of {memory.symbols[symbol]}", saving, 0, cost)
+            change = f"steps of {half} {symbol} instead of {memory.symbols[symbol]}"
+            yield Option(change, saving, 0, cost, counts=((symbol, half),), steps=2)
     seen: set[tuple[Layout, int]] = set()
     for name, _ in memory.peak.live:
         value = memory.activations.values.get(name)
@@ -155,7 +156,7 @@ def _kept_local(
     size = memory.extents.bytes_of(of)
     wire = evaluate(size, memory.symbols) - evaluate(cdiv(size, ways), memory.symbols)
     cost = f"{count} x all_gather over {group}, where it is read whole"
-    return Option(f"keep {name} ({target}) local over {group}", saving, wire * count, cost)
+    return Option(f"keep {name} ({target}) local over {group}", saving, wire * count, cost, ways)
 
 
 def _target(memory: GraphMemory, op: int) -> str:

@@ -14,7 +14,7 @@ _KEYS = frozenset(
         *("buffers", "derived", "conversion", "distributed", "gathered", "mtp", "cache"),
     )
 )
-_MODE_KEYS = frozenset(("needs", "excludes", "whole", "float", "derived"))
+_MODE_KEYS = frozenset(("contract", "needs", "excludes", "whole", "float", "derived"))
 _STRUCTURES = ("latent", "indexer", "experts")
 
 
@@ -77,6 +77,7 @@ def check_profile(values: Mapping[str, Any], where: str) -> None:
     for name, mode in modes.items():
         need(isinstance(mode, dict) and set(mode) <= _MODE_KEYS, f"mode {name} has keys {sorted(_MODE_KEYS)}")
         needs(mode, f"mode {name}")
+        need(isinstance(mode.get("contract", ""), str), f"contract of mode {name} is a name")
         texts(mode.get("excludes", []), f"excludes of mode {name}")
         for key in ("whole", "float"):
             entries(mode.get(key, []), f"{name}.{key}", ("match",))

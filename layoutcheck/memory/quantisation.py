@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
-from layoutcheck.memory.schemes import FLOAT, Scheme, scheme_named, schemes, unless_listed
+from layoutcheck.memory.schemes import FLOAT, Scheme, scheme_from_text, scheme_named, schemes, unless_listed
 
 _FLOAT = Scheme(FLOAT)
 _LARGEST_DESCRIPTION = 256 << 20
@@ -50,18 +50,18 @@ class ByName:
     """One scheme for every linear, but for those that match a pattern.
 
     Attributes:
+        name: of the scheme, as in ``AWQ`` or ``AWQ:bits=4,group=64``.
         overrides: pattern -> scheme name, the first match counts.
     """
 
     name: str
     overrides: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    params: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._scheme = scheme_named(self.name, params=self.params)
+        self._scheme = scheme_from_text(self.name)
         self.uniform = not any(re.search(r"\d", pattern) for pattern in self.overrides)
-        self._overrides = [(pattern, scheme_named(name)) for pattern, name in self.overrides.items()]
+        self._overrides = [(pattern, scheme_from_text(name)) for pattern, name in self.overrides.items()]
         if self.name == FLOAT:
             return
         patterns, why = unless_listed("ascend")

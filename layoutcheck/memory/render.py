@@ -87,5 +87,7 @@ def options_text(options: Iterable[Option], bandwidth: float | None = None) -> l
             cost += f": {option.wire_bytes / GIB:.3f} GiB a step"
             if bandwidth:
                 cost += f", {option.wire_bytes / bandwidth * 1e3:.2f} ms at {bandwidth / 1e9:g} GB/s"
+        if option.time_us is not None:
+            cost += f"; {option.time_us / 1e3:+.2f} ms a step"
         rows.append(f"  {human(option.saving)} less: {option.change} ({cost})")
     return rows

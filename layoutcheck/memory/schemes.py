@@ -81,16 +81,43 @@ def unless_listed(file: str) -> tuple[tuple[str, ...], str]:
 
 
 def scheme_named(name: str, where: str | None = None, params: Mapping[str, int] | None = None) -> Scheme:
-    """Return a scheme by its name.
+    """Return a scheme by its name; parameters that are not given are the usual ones, as its rule file has them.
 
     Raises:
-        InputError: no such scheme is known.
+        InputError: no such scheme is known, or it has no such parameter.
     """
     if name not in schemes():
         raise InputError(
             f"unknown quantisation {name!r}; known are {', '.join(sorted(schemes()))}", where=where
         )
-    return Scheme(name, tuple(sorted((params or {}).items())))
+    usual: Mapping[str, int] = schemes()[name].get("parameters", {})
+    for param in params or ():
+        if param not in usual:
+            raise InputError(
+                f"{name} has no parameter {param!r}; it has {', '.join(usual) or 'none'}", where=where
+            )
+    return Scheme(name, tuple(sorted({**usual, **(params or {})}.items())))
+
+
+def scheme_from_text(text: str) -> Scheme:
+    """Return the scheme that a text such as ``AWQ`` or ``AWQ:bits=4,group=64`` names.
+
+    Raises:
+        InputError: the text has another form, or names no scheme or parameter.
+    """
+    name, colon, rest = text.partition(":")
+    params = {}
+    for part in rest.split(",") if colon else ():
+        key, sign, value = part.partition("=")
+        if not sign or not (value.isascii() and value.isdecimal() and 0 < len(value) < 10 and int(value)):
+            raise InputError(f"{part!r} in {text!r}: write PARAMETER=NUMBER")
+        params[key] = int(value)
+    return scheme_named(name, params=params)
+
+
+def products_of(name: str) -> str:
+    """Return what a scheme's products run in, a word of ``layoutcheck cost --quant``; ``none`` where only weights are narrow."""
+    return str(schemes()[name].get("products", "none"))
 
 
 @lru_cache(maxsize=256)

@@ -20,13 +20,23 @@ from layoutcheck.models import ModelConfig
 class Option:
     """A change of the plan: what it saves on this rank, and what it costs.
 
-    ``wire_bytes`` is what a rank receives a step because of it; 0 where it costs something else.
+    Attributes:
+        wire_bytes: what a rank receives a step because of it; 0 where it costs something else.
+        ranks: how many exchange it, where that is known.
+        plan: the changed plan, None where something else than the plan changes.
+        counts: tokens of a smaller step by symbol, where that is the change, and in `steps` how many of them do the work of one.
+        time_us: what a step takes more, in microseconds, by a cost model; None where that was not asked or cannot be said.
     """
 
     change: str
     saving: int
     wire_bytes: int
     cost: str
+    ranks: int = 0
+    plan: Plan | None = None
+    counts: tuple[tuple[str, int], ...] = ()
+    steps: int = 1
+    time_us: float | None = None
 
     def record(self) -> dict[str, object]:
         """Return the option as plain data."""
@@ -35,6 +45,7 @@ class Option:
             "saving_bytes": self.saving,
             "wire_bytes": self.wire_bytes,
             "cost": self.cost,
+            "time_us": self.time_us,
         }
 
 
@@ -140,7 +151,7 @@ def _options(config: ModelConfig, plan: Plan, quantisation: Quantisation | None)
         except InputError:
             continue
         if saving > 0:
-            yield Option(change, saving, wire, cost)
+            yield Option(change, saving, wire, cost, plan.parallel.tp, changed)
 
 
 def _changes(config: ModelConfig, plan: Plan, base: Ledger) -> Iterator[tuple[Plan, str, int, str]]:
