@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 from layoutcheck.errors import InputError
-from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.calls.call import slots_in
+from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.weight_plan import read_plan
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.addends import addend_of
