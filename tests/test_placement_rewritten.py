@@ -2,51 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from layoutcheck.errors import InputError
-from layoutcheck.placement.annotated import annotate
+from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 
 pytestmark = pytest.mark.shared
 
 DSA, SP = "dsa-cp-prefill", "sequence-parallel"
-SAME = [
+# In the three that say so the rewriting mixes Full and Local, so that layouts behind that do not say any more what was meant.
+GRAPHS = [
     ("dsv32_prefill_repeated", DSA),
+    ("dsv3_bf16_prefill_expanded5", SP),  # mixed
     ("dsv3_bf16_prefill_repeated", SP),
     ("glm5_decode_dp8tp4_spon", "mc2-decode"),
     ("glm5_prefill_4100tok_expanded6", DSA),
     ("glm5_prefill_expanded6", DSA),
+    ("glm5_prefill_mtp1_repeated", DSA),  # mixed
+    ("glm5_prefill_noembtp_expanded6", DSA),  # mixed
     ("glm5_prefill_rank3_expanded5", DSA),
     ("glm5_prefill_repeated", DSA),
     ("qwen3_8b_bf16_prefill_expanded4", SP),
     ("qwen3_8b_prefill_expanded4", SP),
 ]
-# Where the rewriting mixes Full and Local, the layouts behind that do not say any more what was meant.
-WRONG = [
-    ("dsv3_bf16_prefill_expanded5", SP, "LC101 at add_rms_norm2_default_1"),
-    ("glm5_prefill_noembtp_expanded6", DSA, "LC101 at add_rms_norm2_default_9"),
-    ("glm5_prefill_mtp1_repeated", DSA, "LC101 at cat_4"),
-]
+# A pass writes views where a collective asks for another rank; they move nothing.
+VIEWS = ("aten.view.default", "operator.getitem")
 
 
-@pytest.mark.parametrize(("name", "contract"), SAME)
+def calls(found: AnnotatedGraph) -> list[tuple[str, str]]:
+    """What is called in order, with the layout of its result; views, and axes of one element, left out."""
+    return [
+        (node.target, re.sub(r"\b1, ", "", found.layouts.get(node.name, "")))
+        for node in found.graph.nodes
+        if node.op == "call_function" and node.target not in VIEWS
+    ]
+
+
+@pytest.mark.parametrize(("name", "contract"), GRAPHS)
 def test_conversions_that_were_there_are_placed_anew(shared_graphs: Path, name: str, contract: str) -> None:
-    """The same conversions at the same price, and what was recorded of shapes is right afterwards."""
+    """The same calls on the same layouts at the same price, and what was recorded of shapes is right afterwards."""
     before, after = (
         annotate(shared_graphs / f"{name}.{form}.json.gz", contract) for form in ("before", "after")
     )
     assert after.counts() == before.counts()
     assert after.price == before.price
     assert [str(f) for f in after.check().findings] == []
-
-
-@pytest.mark.parametrize(("name", "contract", "fault"), WRONG)
-def test_a_rewriting_that_went_wrong_is_named(
-    shared_graphs: Path, name: str, contract: str, fault: str
-) -> None:
-    with pytest.raises(InputError) as caught:
-        annotate(shared_graphs / f"{name}.after.json.gz", contract)
-    assert "the graph's own conversions are wrong (LC1" in caught.value.message
-    assert fault in caught.value.message
+    assert sorted(calls(after)) == sorted(calls(before))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from layoutcheck.infer.diagnosis.diagnose import diagnose
 from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.infer.solver.together import mark_constant, slice_calls
 from layoutcheck.layouts import Layout, render
+from layoutcheck.placement.mend import mended
 from layoutcheck.placement.place import Placed, place
 from layoutcheck.placement.provenance import original_of, recorded
 from layoutcheck.readers import load
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from layoutcheck.cost.terms import GraphCost
+
+# What is mended may bring other faults to light, of inputs that were taken for something else behind the first ones.
+MAX_MENDED = 4
 
 
 @attrs.frozen
@@ -217,7 +221,15 @@ def annotate(
     graph = _with_groups(original_of(graph), dict(groups or {}))
     first = solved(graph)
     try:
-        placed = place(first, agreed, prices=prices, values=sizes, again=solved, plan=plan, rules=rules)
+        placed = place(
+            _without_faults(first, agreed, solved),
+            agreed,
+            prices=prices,
+            values=sizes,
+            again=solved,
+            plan=plan,
+            rules=rules,
+        )
     except InputError as error:
         raise _with_fault(error, first) from None
     options = {
@@ -230,6 +242,17 @@ def annotate(
         "contract": agreed if isinstance(contract, Contract) else contract,
     }
     return _result(placed, agreed, solved, options, graph)
+
+
+def _without_faults(analysis: Analysis, contract: Contract, solved: Callable[[Graph], Analysis]) -> Analysis:
+    """The program with wrong conversions over the contract's group mended, as far as that goes."""
+    for _ in range(MAX_MENDED):
+        group = analysis.mesh.groups.get(contract.group)
+        graph = mended(analysis, group) if group is not None else None
+        if graph is None:
+            break
+        analysis = solved(graph)
+    return analysis
 
 
 def _with_fault(error: InputError, analysis: Analysis) -> InputError:
