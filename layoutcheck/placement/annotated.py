@@ -230,6 +230,7 @@ def annotate(
             plan=plan,
             rules=rules,
         )
+        _no_repairs_left(placed.graph, graph)
     except InputError as error:
         raise _with_fault(error, first) from None
     options = {
@@ -253,6 +254,19 @@ def _without_faults(analysis: Analysis, contract: Contract, solved: Callable[[Gr
             break
         analysis = solved(graph)
     return analysis
+
+
+def _no_repairs_left(placed: Graph, original: Graph) -> None:
+    """Raise InputError where a repair is no conversion of tokens, which placing takes out: nothing is placed for it."""
+    known = {(n.name, n.target) for n in original.nodes}
+    for node in placed.nodes:
+        if (
+            node.op == "call_function"
+            and node.target.startswith("layoutcheck.")
+            and (node.name, node.target) not in known
+        ):
+            read = next(iter(node.refs()), node.name)
+            raise InputError(f"{read} has to be converted, and it is no conversion of the layers' tokens")
 
 
 def _with_fault(error: InputError, analysis: Analysis) -> InputError:

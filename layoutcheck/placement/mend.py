@@ -1,9 +1,9 @@
 """A graph whose own conversions are wrong, made well typed, so that its layouts say again what each value is.
 
-A pass that rewrote a graph wrongly leaves values of which some readers have all tokens and some a share, gathers of what is whole already,
-sums that are taken twice. Behind such a place layouts are no more what was meant. One walk in the order of the program brings
-operands that disagree to all tokens and leaves idle collectives out; what it costs does not matter, since all conversions are placed anew
-afterwards.
+A pass that rewrote a graph wrongly leaves values of which some readers have all tokens and some a share, gathers of what is whole
+already, sums that are taken twice. Behind such a place layouts are no more what was meant. One walk in the order of the program
+brings operands that disagree to all tokens and leaves idle collectives out. What that costs does not matter, since all conversions are
+placed anew afterwards.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from layoutcheck.infer.analysis import Analysis
 from layoutcheck.infer.call import Issue, Result
 from layoutcheck.infer.conversions import Conversion, conversions
 from layoutcheck.infer.entries import is_error
-from layoutcheck.infer.other_groups import with_param
 from layoutcheck.infer.run import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
-from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance
+from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance
 
+MAX_CHAIN = 12
 _COLLECTIVES = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all"))
 _ROUTED = ("routed", "received", "pick", "concat")
 _TO_ALL = ("all_gather", "all_reduce")
@@ -87,6 +87,8 @@ class _Mender:
     def edits(self) -> list[Edit]:
         p = self.analysis.program
         for k, kind in enumerate(p.kind):
+            if kind == OUTPUT:
+                self._output(k)
             if kind == PLACEHOLDER or not p.outs[k]:
                 continue
             moved = any(v in self.now for v in p.inputs[k])
@@ -99,6 +101,20 @@ class _Mender:
 
     def _of(self, value: int) -> Any:
         return self.now.get(value, self.analysis.solution.typing.types[value])
+
+    def _output(self, k: int) -> None:
+        """Outputs leave in the state in which they left."""
+        for value in dict.fromkeys(self.analysis.program.inputs[k]):
+            was, of = self.analysis.solution.typing.types[value], self._of(value)
+            for way in self._options(of, (*_TO_ALL, *_TO_SHARES)) if of is not was else ():
+                if way.layout == was:
+                    self._convert(k, value, of, way)
+                    break
+
+    def _convert(self, k: int, value: int, of: Layout, way: Conversion) -> None:
+        edit = Convert(value, way.kind, _axis(of, way), _cuts_padding(way), frozenset((k,)))
+        if edit not in self.found:
+            self.found.append(edit)
 
     def _call(self, k: int) -> None:
         p = self.analysis.program
@@ -123,9 +139,7 @@ class _Mender:
     def _apply(self, instance: OpInstance, ins: tuple[Any, ...]) -> Result:
         return apply(self.analysis.solution.runner.ctx, instance, ins)
 
-    def _repaired(
-        self, k: int, instance: OpInstance, ins: tuple[Any, ...], issue: Issue
-    ) -> Result | None:
+    def _repaired(self, k: int, instance: OpInstance, ins: tuple[Any, ...], issue: Issue) -> Result | None:
         """What a call gives once it is repaired; the repair is noted. None where nothing of the kind repairs it."""
         p = self.analysis.program
         rule = instance.rule
@@ -137,12 +151,12 @@ class _Mender:
             self.found.append(Drop(k, p.inputs[k][slot]))
             self.found.extend(Drop(w, p.first[k]) for w in self._waits(k))
             return Result((ins[slot],))
-        if "redimension" in issue.hints and pure and rule.code in _COLLECTIVES:
-            for dim in range(ins[slot].rank):
-                result = self._apply(with_param(instance, "dim", dim), ins)
-                if not _issues(result):
-                    self.found.append(Exchange(k, p.inputs[k][slot], rule.code, dim))
-                    return result
+        if pure and rule.code in _COLLECTIVES and ("redimension" in issue.hints or issue.code == "LC301"):
+            return self._exchanged(k, rule.code)
+        if issue.code == "LC102":
+            for cut in sorted({c for s in issue.operands for c in self._cuts(k, s)}):
+                self._exchanged(cut, "slice")
+            return None
         for ways in self._choices(ins):
             if ways and (result := self._converted(k, instance, ins, ways)) is not None:
                 return result
@@ -157,11 +171,37 @@ class _Mender:
         if _issues(result):
             return None
         for i, way in ways.items():
-            unpad = way.text.endswith("cut the padding off")
-            edit = Convert(p.inputs[k][i], way.kind, _axis(ins[i], way), unpad, frozenset((k,)))
-            if edit not in self.found:
-                self.found.append(edit)
+            self._convert(k, p.inputs[k][i], ins[i], way)
         return result
+
+    def _exchanged(self, k: int, kind: str) -> Result | None:
+        """A conversion of a kind over the group in a call's place, of what the call reads first; None where there is none."""
+        source = self.analysis.program.inputs[k][0]
+        of = self._of(source)
+        for way in self._options(of, (kind,)):
+            if not _cuts_padding(way):
+                edit = Exchange(k, source, kind, _axis(of, way))
+                if edit not in self.found:
+                    self.found.append(edit)
+                return Result((way.layout,))
+        return None
+
+    def _cuts(self, k: int, slot: int) -> Iterator[int]:
+        """Slices that give every rank the same rows, or another rank's, on the way to an operand."""
+        p = self.analysis.program
+        value = p.inputs[k][slot]
+        for _ in range(MAX_CHAIN):
+            of, maker = self._of(value), p.value_call[value]
+            if not isinstance(of, Layout) or not _is_stretch(of) or p.kind[maker] != CALL:
+                return
+            rule = p.instances[p.op[maker]].rule
+            source = self._of(p.inputs[maker][0]) if p.inputs[maker] else None
+            if rule is None or not isinstance(source, Layout):
+                return
+            if rule.code in ("slice", "narrow") and p.outs[maker] == 1 and not _is_stretch(source):
+                yield maker
+                return
+            value = p.inputs[maker][0]
 
     def _waits(self, k: int) -> list[int]:
         """Calls that wait for what a collective gives."""
@@ -195,13 +235,22 @@ class _Mender:
                 for way in conversions(self.analysis, of, every_axis=True)
                 if way.group in names and way.kind in kinds
             ]
-            self.known[(of, kinds)] = sorted(ways, key=lambda w: not w.text.endswith("cut the padding off"))
+            self.known[(of, kinds)] = sorted(ways, key=lambda way: not _cuts_padding(way))
         return self.known[(of, kinds)]
 
 
 def _issues(result: Result) -> list[Issue]:
     """What is wrong at a call, also where an input would have to be another one."""
     return [*result.issues, *(w.issue for w in result.wants if w.issue is not None)]
+
+
+def _cuts_padding(way: Conversion) -> bool:
+    return way.text.endswith("cut the padding off")
+
+
+def _is_stretch(of: Layout) -> bool:
+    """Whether an axis holds a stretch of the tokens that is no rank's share by its layout."""
+    return any(f.domain.kind == "range" for axis in of.axes for f in axis)
 
 
 def _axis(of: Layout, way: Conversion) -> int:
