@@ -161,7 +161,8 @@ def test_a_plan_holds_for_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     ranks: list[Any] = []
     monkeypatch.setattr(
-        "layoutcheck.infer.analysis.differences", lambda mine, others: ranks.extend([mine, *others]) or []
+        "layoutcheck.infer.solver.analysis.differences",
+        lambda mine, others: ranks.extend([mine, *others]) or [],
     )
     report = engine.check(pair(0), others=[engine.load(pair(1))], plan=plan)
     assert report.findings == ()

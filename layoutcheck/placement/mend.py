@@ -15,11 +15,11 @@ import attrs
 
 from layoutcheck.contracts.edits import Convert, Drop, Edit, Exchange, edited
 from layoutcheck.graph import Graph
-from layoutcheck.infer.analysis import Analysis
-from layoutcheck.infer.call import Issue, Result
-from layoutcheck.infer.conversions import Conversion, conversions
-from layoutcheck.infer.entries import is_error
-from layoutcheck.infer.run import apply
+from layoutcheck.infer.calls.call import Issue, Result
+from layoutcheck.infer.issues.entries import is_error
+from layoutcheck.infer.repairs.conversions import Conversion, conversions
+from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance
