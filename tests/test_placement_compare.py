@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from layoutcheck.cli import main
-from layoutcheck.placement.compare import compare
+from layoutcheck.placement.compare import Comparison, compare
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "graphs"
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the reference graphs are not beside the project")
@@ -21,6 +21,7 @@ def test_gathering_latents_instead_of_hidden_states() -> None:
     hidden, latent = compare(
         graph, ["dsa-cp-prefill", "dsa-cp-query-local"], at={"T": 4096}, groups={"tp": 16}
     )
+    assert isinstance(hidden, Comparison) and isinstance(latent, Comparison)
     moe = [next(p for p in c.parts if p.name == "3") for c in (hidden, latent)]
     t, p = 4096, 16
     received = [m.at(hidden.values)["received"] for m in moe]

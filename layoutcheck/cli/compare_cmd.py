@@ -34,9 +34,14 @@ def compare_command(
     form: str,
     **program: Any,
 ) -> int:
-    """Annotate a graph under several contracts and print, for a layer and in total, what each sends, computes and holds."""
+    """Annotate a graph under several contracts and print, for a layer and in total, what each sends, computes and holds.
+
+    A contract that does not apply, or that the graph can't hold, has the reason in place of figures.
+
+    Exit code: 0 if at least one contract has figures, 2 for bad input or where none has.
+    """
     from layoutcheck.cli.check import engine_options
-    from layoutcheck.placement.compare import compare
+    from layoutcheck.placement.compare import Refused, compare
     from layoutcheck.placement.prices import prices_of
 
     names = [name.strip() for name in contracts.split(",")]
@@ -51,14 +56,22 @@ def compare_command(
     if form == "json":
         click.echo(
             json.dumps(
-                {"format": FORMAT, "graph": graph, "contracts": [_document(c) for c in found]}, indent=1
+                {
+                    "format": FORMAT,
+                    "graph": graph,
+                    "contracts": [_document(c) for c in found if not isinstance(c, Refused)],
+                    "refused": [
+                        {"contract": c.contract, "reason": c.reason} for c in found if isinstance(c, Refused)
+                    ],
+                },
+                indent=1,
             )
         )
         return 0
     for line in _table(found):
         click.echo(line)
     if formulas:
-        for line in _formulas(found):
+        for line in _formulas([c for c in found if not isinstance(c, Refused)]):
             click.echo(line)
     return 0
 
@@ -96,10 +109,15 @@ def _name(p: Any) -> str:
 
 
 def _table(found: list[Any]) -> list[str]:
-    values = {k: v for c in found for k, v in c.values.items()}
+    from layoutcheck.placement.compare import Refused
+
+    values = {k: v for c in found if not isinstance(c, Refused) for k, v in c.values.items()}
     lines = [", ".join(f"{k} = {v}" for k, v in sorted(values.items())) + "; one rank", ""]
     head = f"{'':28}{'received MiB':>14}{'GFLOP':>12}{'attention':>12}  collectives"
     for c in found:
+        if isinstance(c, Refused):
+            lines += [f"{c.contract}: no figures: {c.reason}", ""]
+            continue
         lines.append(f"{c.contract}, at most {c.live / MIB:.1f} MiB of activations")
         lines.append(head)
         for p in c.parts:

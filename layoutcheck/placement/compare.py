@@ -8,13 +8,18 @@ from typing import Any
 
 from attrs import frozen
 
+from layoutcheck.contracts import load_contract
+from layoutcheck.contracts.model import Contract
 from layoutcheck.cost.formula_text import readable, work_formulas
 from layoutcheck.cost.lift import lift
 from layoutcheck.cost.terms import GraphCost, Term
+from layoutcheck.errors import InputError
+from layoutcheck.graph import Graph
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.memory.graph_ledger import graph_memory
 from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 from layoutcheck.placement.pricing import NOMINAL
+from layoutcheck.readers import load
 from layoutcheck.symbols import free_symbols
 
 ATTENTION = ("attention.input", "attention.indexer", "attention.core")
@@ -67,10 +72,18 @@ class Comparison:
         return self.parts[-1]
 
 
+@frozen
+class Refused:
+    """A contract that a graph can't hold, or that does not speak of it, and why."""
+
+    contract: str
+    reason: str
+
+
 def compare(
     graph: Any, contracts: Sequence[Any], *, at: Mapping[str, int] | None = None, **options: Any
-) -> list[Comparison]:
-    """Annotate a graph under several contracts, and say what each costs.
+) -> list[Comparison | Refused]:
+    """Annotate a graph under several contracts, and say what each costs, or why a contract can't be had.
 
     Args:
         graph: a graph or a path, as for `annotate`.
@@ -79,20 +92,37 @@ def compare(
         options: those of `annotate`.
 
     Raises:
-        InputError: as `annotate`, or a size has no value.
+        InputError: a contract is malformed, or none of them can be had: then as `annotate` raises it for the first.
     """
-    out = []
-    for contract in contracts:
-        found = annotate(graph, contract, sizes=at, **options)
-        analysis = found.analyse()
-        cost = lift(analysis)
-        given = {n: v for n, v in (at or {}).items() if n in cost.symbols()}
-        lacking = [n for n in cost.symbols() if n not in cost.values and n not in given]
-        values = cost.at({**dict.fromkeys(lacking, NOMINAL), **given})
-        memory = graph_memory(analysis, _known(analysis, values))
-        parts = tuple(_parts(cost))
-        out.append(Comparison(found.contract, found, parts, memory.peak.bytes, str(memory.formula), values))
+    agreed = [c if isinstance(c, Contract) else load_contract(c) for c in contracts]
+    if not isinstance(graph, Graph):
+        graph = load(graph)
+    out: list[Comparison | Refused] = []
+    errors: list[InputError] = []
+    for contract in agreed:
+        try:
+            out.append(_compared(graph, contract, at or {}, options))
+        except InputError as error:
+            errors.append(error)
+            out.append(Refused(contract.name, error.message))
+    if errors and len(errors) == len(agreed):
+        raise errors[0]
     return out
+
+
+def _compared(
+    graph: Graph, contract: Contract, at: Mapping[str, int], options: Mapping[str, Any]
+) -> Comparison:
+    """One contract's figures. Raises InputError as `annotate`."""
+    found = annotate(graph, contract, sizes=at, **options)
+    analysis = found.analyse()
+    cost = lift(analysis)
+    given = {n: v for n, v in at.items() if n in cost.symbols()}
+    lacking = [n for n in cost.symbols() if n not in cost.values and n not in given]
+    values = cost.at({**dict.fromkeys(lacking, NOMINAL), **given})
+    memory = graph_memory(analysis, _known(analysis, values))
+    parts = tuple(_parts(cost))
+    return Comparison(found.contract, found, parts, memory.peak.bytes, str(memory.formula), values)
 
 
 def _known(analysis: Analysis, values: Mapping[str, int]) -> dict[str, int]:

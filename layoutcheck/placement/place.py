@@ -31,6 +31,7 @@ from layoutcheck.placement.problem import FULL, LOCAL, NAMES, Infeasible, Placem
 from layoutcheck.placement.program_problem import ProgramProblem, build_problem
 from layoutcheck.placement.repeats import ends_apart
 from layoutcheck.placement.solve import solve
+from layoutcheck.placement.stuck import stuck
 from layoutcheck.placement.tokens import Tokens, stream_domain
 from layoutcheck.program import CALL, OUTPUT
 from layoutcheck.regions.expand import expand_ends
@@ -183,6 +184,7 @@ class _Placing:
         """Place one program. `whole`: fused ops may be taken apart; `tied`: repeats are not written out; `biased`: products keep
         their biases.
         """
+        _known_sizes(analysis, self.values)
         roles = find_roles(analysis)
         group = group_for(analysis, self.contract, roles)
         base = _base(analysis, roles, group)
@@ -215,7 +217,7 @@ class _Placing:
         except Infeasible as error:
             other = None if tied else self._apart(analysis, problem, None, biased)
             if other is None:
-                raise InputError(_stuck(analysis, problem, error, self.contract)) from None
+                raise InputError(stuck(base, roles, demands, problem, error.op, self.contract)) from None
             return other
         asked = {base.root(analysis.program.inputs[k][slot]) for k, slot in demands.operands}
         for _ in range(MAX_ROUNDS):
@@ -309,6 +311,23 @@ def group_for(analysis: Analysis, contract: Contract, roles: Roles) -> Group:
     return analysis.mesh.groups[contract.group]
 
 
+def _known_sizes(analysis: Analysis, given: Mapping[str, int]) -> None:
+    """Raise InputError where a number is given for a size that the program does not have."""
+    if not given:
+        return
+    known = {
+        name
+        for of in analysis.solution.typing.types
+        for size in getattr(of, "shape", ())
+        for name in free_symbols(size)
+    }
+    known |= {name for axis in analysis.mesh.axes for name in free_symbols(axis.size)}
+    for name in given:
+        if name not in known:
+            there = f"there is {', '.join(sorted(known))}" if known else "all of its sizes are numbers"
+            raise InputError(f"the graph has no symbolic size {name}: {there}", "--at")
+
+
 def _numbers(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
     """A number for every symbol of a program's sizes."""
     out = dict(given)
@@ -317,13 +336,6 @@ def _numbers(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
             for name in free_symbols(size):
                 out.setdefault(name, NOMINAL)
     return out
-
-
-def _stuck(analysis: Analysis, problem: ProgramProblem, error: Infeasible, contract: Contract) -> str:
-    where = ""
-    if error.op is not None:
-        where = f" at {analysis.program.nodes[problem.calls[error.op][0]].name}"
-    return f"no placement holds {contract.name}: its boundaries contradict each other or the weights' layout{where}"
 
 
 def _name_in_graph(analysis: Analysis, group: Group) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from layoutcheck.errors import InputError
@@ -124,6 +125,8 @@ def find_mesh(
     mesh = build_mesh(
         lists, named, aliases=aliases, rank=rank, world=world, sharing=sharing, named_lists=named_lists
     )
+    if given_rank is not None and not known:
+        _check_rank(given_rank, mesh, world)
     for name, size in declared.items():
         found = mesh.groups.get(name)
         if found is not None and isinstance(size, int) and isinstance(found.size, int) and found.size != size:
@@ -131,3 +134,15 @@ def find_mesh(
                 f"{name} is said to be of {size} ranks, in the graph it has {found.size}", "--group"
             )
     return mesh
+
+
+def _check_rank(rank: int, mesh: Mesh, world: int | None) -> None:
+    """Raise InputError where a rank's number is beyond all ranks that the groups are made of."""
+    count = world
+    if count is None:
+        sizes = [axis.size for axis in mesh.axes]
+        numbers = [size for size in sizes if isinstance(size, int)]
+        count = prod(numbers) if len(numbers) == len(sizes) else None
+    if count is not None and not 0 <= rank < count:
+        more = "" if world is not None else "; where there are more, say so with --world"
+        raise InputError(f"there is no rank {rank} among {count} ranks{more}", "--rank")
