@@ -20,12 +20,22 @@ _PIPELINED: dict[str, dict[str, Any]] = {
     "all_reduce": {"own": 1.0, "exponent": 0.5},
     "all_to_all": {"own": 0.0, "exponent": 0.3},
 }
-# bytes a rank at which HCCL changes its protocol: inside a node of 16 dies, and beyond
-_PROTOCOLS: dict[str, dict[str, Any]] = {
-    "all_gather": {"limit": 512 * 1024, "far_limit": 65536, "knee": 1, "pair": 0.57},
-    "reduce_scatter": {"limit": 1024 * 1024, "far_limit": 65536, "knee": 1, "pair": 0.57},
-    "all_reduce": {"limit": 1024 * 1024, "far_limit": 65536, "knee": 1, "pair": 0.57},
-    "all_to_all": {"limit": 0, "knee": 2},
+# what HCCL's operations share: where few ranks end and a node does, the start of the second protocol in us
+# a round, the share of a link that its rings reach, and that of the link between two dies of a card
+_NODE: dict[str, Any] = {"near": 8, "node": 16}
+_PROTOCOLS = {"form": "protocols", **_NODE, "jump": 80.0, "links": 0.95, "pair": 0.6}
+_DIRECT = {"form": "direct", **_NODE, "knee": 2}
+_NEAR, _FULL = Parameter("near", 4.0, 0.5, 20.0), Parameter("node", 18.0, 5.0, 60.0)
+# shares of a rank, the largest first: of switches that fit the same rows the largest is taken
+_SWITCHES = tuple(float(x) for k in range(21, 15, -1) for x in (3 * 2 ** (k - 1), 2**k))
+_HCCL = {
+    "protocols": [
+        _NEAR,
+        _FULL,
+        Parameter("beyond", 20.0, 5.0, 60.0),
+        Parameter("switch", 0, 0, 0, choices=_SWITCHES),
+    ],
+    "direct": [_NEAR, _FULL, share("bandwidth", 0.6, 1.5), Parameter("pair", 0.6, 0.1, 2.0)],
 }
 
 
@@ -41,16 +51,9 @@ def collectives(rows: Rows) -> Iterator[Class]:
         if hccl and op in ("all_gather", "reduce_scatter"):
             # HCCL's rows name a rank's share: so they reach the links' 196 to 224 GB/s and do not exceed them
             size = size * ranks
-        counts = sorted({int(p) for p in ranks})
         if hccl:
-            structure = {"form": "protocols", "measured_ranks": counts, "ranks": counts[-1], "near": 16}
-            structure |= _PROTOCOLS[op]
-            parameters = (
-                [] if op == "all_to_all" else [share("bandwidth", 0.9, 1.2), Parameter("jump", 90, 5, 400)]
-            )
-            for p in counts:
-                parameters.append(Parameter(f"latency.{p}", 3.0 + p / 2, 0.5, 80.0))
-                parameters.append(Parameter(f"small.{p}", 0.4, 0.02, 3.0))
+            structure = {**(_DIRECT if op == "all_to_all" else _PROTOCOLS), "ranks": int(ranks.max())}
+            parameters = _HCCL[structure["form"]]
         else:
             structure = {"form": "pipelined", **_PIPELINED[op]}
             parameters = [

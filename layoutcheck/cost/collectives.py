@@ -4,7 +4,7 @@ Bytes are named the same way for every collective: ``size`` is the *whole* buffe
 an all_gather, the one before a reduce_scatter, the vector of an all_reduce, and what one rank holds before
 an all_to_all.
 
-Two forms of a fit (``structure.form``):
+Three forms of a fit (``structure.form``), each with at most four constants:
 
 ``pipelined`` (NCCL)::
 
@@ -14,18 +14,30 @@ with w the bytes a rank moves over its link and b = ``bandwidth`` x link. A ring
 shrink with the message: the best chunk leaves a term in the root of the bytes. ``own`` counts part of the
 rank's own share as moved, since it is copied.
 
-``protocols`` (HCCL)::
+``protocols`` (HCCL's rings)::
 
-    up to a share of ``limit`` bytes a rank:  latency + w / small
-    above:                                    knee(jump, w / b)
+    up to a share of ``switch`` bytes a rank:  latency + w / (b sqrt((p - 1) / (n - 1)))
+    above:                                     jump x rounds + w / b
 
-Each rank count has its own ``latency.p`` and ``small.p``; ``jump`` and ``bandwidth`` are the operation's.
+The latency is ``near`` x sqrt(p / 2) for a few ranks, ``node`` from more than ``structure.near`` ranks to the n
+of a node, ``beyond`` on more. Small messages use as many links at once as there are peers, and reach the whole
+link in a full node; the second protocol does at once. Outside a node the switch counts the bytes of a node's
+ranks together, and an all_reduce is two operations, each with its jump. ``jump``, the share of the link that
+b is (``links``) and that of two dies (``pair``) are HCCL's, shared by its operations.
+
+``direct`` (HCCL's exchange)::
+
+    knee(latency, w / b)
+
+with ``near`` and ``node`` as above, and b = ``bandwidth`` x link, of which a pair of dies has ``pair``.
 
 Ranks beyond a node add the network between nodes: every rank exchanges with those of its place in the other
 nodes first. No collection here measured that; it is latency plus bytes over the tier's bandwidth.
 """
 
 from __future__ import annotations
+
+import math
 
 from layoutcheck.cost.algebra import Num, maximum, minimum, power, smooth_max, where
 from layoutcheck.cost.hardware import Fit, Hardware, Tier
@@ -115,23 +127,31 @@ def _inside(tier: Tier, fit: Fit, op: str, size: Num, ranks: int) -> Num:
         pipe = fit.get("pipe", 0.0) * power(links, float(fit.shape("exponent", 0.5)))
         return fit.get("start", tier.latency) + fit.get("step", 0.0) * (ranks - 1) + steady + pipe
     if form == "protocols":
-        return _protocols(tier, fit, moved, size / ranks, ranks)
+        return _protocols(tier, fit, op, moved, size / ranks, ranks)
+    if form == "direct":
+        pair = fit.constants["pair"] if ranks == 2 else 1.0
+        steady = moved / (fit.constants["bandwidth"] * pair * tier.bandwidth)
+        return smooth_max(_latency(fit, ranks), steady, int(fit.shape("knee", 1)))
     return tier.latency * (ranks - 1) + moved / (tier.bandwidth * fit.get("bandwidth", _ASSUMED_SHARE))
 
 
-def _protocols(tier: Tier, fit: Fit, moved: Num, share: Num, ranks: int) -> Num:
-    measured = fit.shape("measured_ranks", [ranks])
-    p = min((c for c in measured if c >= ranks), default=max(measured))
-    latency, small = fit.constants[f"latency.{p}"], fit.constants[f"small.{p}"] * tier.bandwidth
-    knee = int(fit.shape("knee", 1))
-    if not fit.shape("limit", 0):
-        return smooth_max(latency, moved / small, knee)
+def _latency(fit: Fit, ranks: int) -> float:
+    """What a small message costs: it grows with the peers while they are few."""
+    if ranks <= int(fit.shape("near", ranks)):
+        return fit.constants["near"] * math.sqrt(ranks / 2)
+    beyond = ranks > int(fit.shape("node", ranks))
+    return fit.get("beyond", fit.constants["node"]) if beyond else fit.constants["node"]
+
+
+def _protocols(tier: Tier, fit: Fit, op: str, moved: Num, share: Num, ranks: int) -> Num:
+    node = int(fit.shape("node", tier.ranks))
+    switch = fit.constants["switch"] / (node if ranks > node else 1)
+    rate = float(fit.shape("links", _ASSUMED_SHARE)) * tier.bandwidth
+    small = _latency(fit, ranks) + moved / (rate * math.sqrt((ranks - 1) / (node - 1)))
+    rounds = 1 if op != "all_reduce" else 4 if ranks > node else 2
     pair = float(fit.shape("pair", 1.0)) if ranks == 2 else 1.0
-    far = ranks > int(fit.shape("near", ranks))
-    limit = int(fit.shape("far_limit" if far else "limit", 0))
-    steady = moved / (fit.constants["bandwidth"] * pair * tier.bandwidth)
-    large = smooth_max(fit.constants["jump"], steady, knee)
-    return where(share, limit, latency + moved / small, large)
+    large = float(fit.shape("jump", 0.0)) * rounds + moved / (rate * pair)
+    return where(share, switch, small, large)
 
 
 def _between(tier: Tier, op: str, size: Num, nodes: int, per_node: int) -> Num:

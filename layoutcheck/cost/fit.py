@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from attrs import frozen
@@ -12,12 +13,17 @@ from layoutcheck.errors import InputError
 
 @frozen
 class Parameter:
-    """One constant to fit: where to start, and between which bounds it makes sense. All positive."""
+    """One constant to fit: where to start, and between which bounds it makes sense. All positive.
+
+    A constant that times jump at, the size at which a protocol changes say, has ``choices`` instead of bounds:
+    each is tried, and of equal ones the first stays.
+    """
 
     name: str
     start: float
     low: float
     high: float
+    choices: tuple[float, ...] = ()
 
 
 @frozen
@@ -78,14 +84,24 @@ def fit_constants(
     target = np.asarray(measured, float)[train]
     if len(target) <= len(parameters):
         raise InputError(f"{len(target)} rows cannot fit {len(parameters)} constants")
-    start = np.log([p.start for p in parameters])
+    smooth = [p for p in parameters if not p.choices]
+    stepped = [p for p in parameters if p.choices]
+    start = np.log([p.start for p in smooth])
     weight = 1.0 if weights is None else np.asarray(weights, float)[train]
-    low, high = (np.log([getattr(p, side) for p in parameters]) for side in ("low", "high"))
+    low, high = (np.log([getattr(p, side) for p in smooth]) for side in ("low", "high"))
 
-    def residual(logs: Any) -> Any:
-        values = {p.name: float(v) for p, v in zip(parameters, np.exp(logs))}
-        error = np.maximum(predict(values, train), 1e-9) / target - 1
-        return np.append(weight * error, prior * (logs - start))
+    def fitted(chosen: Mapping[str, float]) -> Any:
+        def residual(logs: Any) -> Any:
+            values = {p.name: float(v) for p, v in zip(smooth, np.exp(logs))}
+            error = np.maximum(predict(values | chosen, train), 1e-9) / target - 1
+            return np.append(weight * error, prior * (logs - start))
 
-    best = least_squares(residual, start, loss="soft_l1", f_scale=0.05, bounds=(low, high))
-    return {p.name: float(f"{v:.4g}") for p, v in zip(parameters, np.exp(best.x))}
+        return least_squares(residual, start, loss="soft_l1", f_scale=0.05, bounds=(low, high))
+
+    trials = [
+        dict(zip((p.name for p in stepped), values)) for values in product(*(p.choices for p in stepped))
+    ]
+    # costs that differ by rounding alone are equal
+    chosen, best = min(((c, fitted(c)) for c in trials), key=lambda trial: float(f"{trial[1].cost:.9g}"))
+    found = {p.name: float(f"{v:.4g}") for p, v in zip(smooth, np.exp(best.x))} | chosen
+    return {p.name: found[p.name] for p in parameters}
