@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 from layoutcheck.cost import collectives
 from layoutcheck.cost.hardware import Fit, hardware_names, load_hardware, read_hardware
@@ -42,15 +44,21 @@ def test_every_number_has_a_source(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_constants_are_few_and_their_errors_stated(name: str) -> None:
     machine = load_hardware(name)
-    for kernel, variants in machine.kernels.items():
-        for fit in variants.values():
-            assert len(fit.constants) <= (8 if kernel == "grouped_gemm" else 4)
-            assert (fit.held_out is not None) == fit.measured
-    for fit in machine.collectives.values():
-        own = {c.split(".")[1] for c in fit.constants if "." in c}
-        shared = [c for c in fit.constants if "." not in c]
-        for ranks in own or {""}:  # a class is an operation, and with HCCL a rank count
-            assert len(shared) + sum(c.endswith(f".{ranks}") for c in fit.constants if "." in c) <= 4
+    fits = {(kernel, v): fit for kernel, variants in machine.kernels.items() for v, fit in variants.items()}
+    fits |= {("collective", op): fit for op, fit in machine.collectives.items()}
+    assert fits
+    for (kernel, variant), fit in fits.items():
+        assert len(fit.constants) <= (8 if kernel == "grouped_gemm" else 4), (kernel, variant)
+        assert (fit.held_out is not None) == fit.measured, (kernel, variant)
+
+
+def test_operations_of_one_library_share_their_structure() -> None:
+    """Or numbers in it would be constants of a class that nobody counts."""
+    for name in NAMES:
+        fits = load_hardware(name).collectives.values()
+        rings = [f.structure for f in fits if f.structure.get("form") == "protocols"]
+        assert all(structure == rings[0] for structure in rings)
+        assert not any(isinstance(v, (list, dict)) for f in fits for v in f.structure.values())
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"h100", "h200", "b200", "ascend-a3"}))
@@ -178,20 +186,29 @@ def test_beyond_a_node_the_network_between_nodes_is_added() -> None:
         collectives.time_us(machine, "all_gather", 1, 12)
 
 
-def test_a_protocol_switch_is_a_cliff() -> None:
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter", "all_reduce"])
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16, 32])
+def test_a_protocol_switch_is_a_cliff(op: str, ranks: int) -> None:
     machine = load_hardware("ascend-a3")
-    share = collectives.fit_of(machine, "all_gather").shape("limit", 0)
-    below = collectives.time_us(machine, "all_gather", 2 * share, 2)
-    above = collectives.time_us(machine, "all_gather", 2 * share + 2, 2)
-    assert above > 3 * below
-    sizes = np.array([2 * share, 2 * share + 2])
-    assert collectives.time_us(machine, "all_gather", sizes, 2) == pytest.approx([below, above])
+    share = int(collectives.fit_of(machine, op).constants["switch"])
+    if ranks > 16:  # outside a node the ranks of a node count together
+        share //= 16
+    sizes = np.array([share * ranks, (share + 1) * ranks])
+    below, above = (collectives.time_us(machine, op, int(size), ranks) for size in sizes)
+    assert above - below > 25
+    assert collectives.time_us(machine, op, sizes, ranks) == pytest.approx([below, above])
+    size = sympy.Symbol("size", integer=True, positive=True)
+    formula = collectives.time_us(machine, op, size, ranks)
+    assert [float(formula.subs(size, int(x))) for x in sizes] == pytest.approx([below, above])
 
 
-def test_rank_counts_between_measured_ones_take_the_next() -> None:
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+def test_small_messages_cost_more_with_more_peers_up_to_a_node(op: str) -> None:
     machine = load_hardware("ascend-a3")
-    six = collectives.time_us(machine, "all_to_all", 1024, 6)
-    assert six == pytest.approx(collectives.time_us(machine, "all_to_all", 1024, 8), rel=0.05)
+    found = [collectives.time_us(machine, op, 64, ranks) for ranks in range(2, 17)]
+    assert all(b > 0.99 * a for a, b in pairwise(found))
+    assert found[0] < found[2] < found[6] < found[-1]
+    assert found[7] == pytest.approx(found[-1], rel=0.01)  # from 9 ranks on a node's latency
 
 
 def test_an_all_reduce_is_at_most_its_two_steps() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layoutcheck.cost.algebra import ceil_div, smooth_max
 from layoutcheck.cost.compiled import compile_formula
-from layoutcheck.cost.hardware import Hardware, hardware_names, load_hardware
+from layoutcheck.cost.hardware import Fit, Hardware, hardware_names, load_hardware
 from layoutcheck.cost.kernels import (
     attention,
     elementwise,
@@ -186,3 +186,64 @@ def test_knees(knee: int, want: float) -> None:
     assert smooth_max(3.0, 4.0, knee) == pytest.approx(want)
     with pytest.raises(ValueError, match="a knee is 1, 2 or 4"):
         smooth_max(1, 1, 3)
+
+
+STRUCTURES = [
+    {},
+    {"rows": [128], "knee": 4},
+    {"rows": [16, 32, 48, 64], "full": 90},
+    {"columns": 256, "full": 100},
+]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: "-".join(s) or "default")
+@given(
+    tokens=st.integers(1, 20_000),
+    ep=st.sampled_from([1, 2, 8, 64, 256]),
+    topk=st.integers(1, 16),
+    routing=st.sampled_from(["balanced", "uniform", "skewed"]),
+)
+@settings(max_examples=20, deadline=None)
+def test_grouped_products_by_tile_are_one_formula(
+    structure: dict[str, Any], tokens: int, ep: int, topk: int, routing: str
+) -> None:
+    machine = load_hardware("h200")
+    fit = Fit({"compute": 0.5, "prologue": 0.2, "sort": 0.3, "elsewhere": 4.0}, structure)
+
+    def at(count: Any) -> Any:
+        return grouped_gemm.time_us(
+            machine, count, 7168, 2048, topk, 256, ep, fit=fit, routing=routing, gated=True
+        )
+
+    size = sympy.Symbol("T", integer=True, positive=True)
+    assert at(np.array([tokens])) == pytest.approx([at(tokens)])
+    assert float(compile_formula(at(size))(T=tokens)["value"]) == pytest.approx(at(tokens))
+
+
+def test_a_tile_by_the_share_of_all_copies_is_mostly_padding_with_many_ranks() -> None:
+    """4096 copies over 4 of 256 experts look like 1024 rows an expert, where 16 come."""
+    machine = load_hardware("h200")
+    constants = {"compute": 0.02, "memory": 1.0, "launch": 0.1, "prologue": 0.01}
+    blind, free = (
+        grouped_gemm.time_us(machine, 512, 7168, 2048, 8, 256, 64, fit=Fit(constants, structure))
+        for structure in ({"full": 100}, {})
+    )
+    assert blind > 6 * free  # a tile of 128 rows for 16
+    alone = [
+        grouped_gemm.time_us(machine, 512, 7168, 2048, 8, 256, fit=Fit(constants, structure))
+        for structure in ({"full": 100}, {})
+    ]
+    assert alone[0] == pytest.approx(alone[1])
+
+
+def test_copies_of_other_ranks_cost_what_the_kernel_spends_on_them() -> None:
+    machine = load_hardware("h200")
+    without, spent = (
+        grouped_gemm.time_us(machine, 512, 7168, 2048, 8, 256, 64, fit=Fit(constants))
+        for constants in ({}, {"elsewhere": 4.0})
+    )
+    assert spent - without == pytest.approx(4.0 * (512 * 8 - 64) * 2048 / machine.bandwidth)
+    at_one = [
+        grouped_gemm.time_us(machine, 512, 7168, 2048, 8, 256, fit=Fit(c)) for c in ({}, {"elsewhere": 4.0})
+    ]
+    assert at_one[0] == at_one[1]

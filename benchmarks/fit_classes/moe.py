@@ -44,6 +44,23 @@ _PARAMETERS = (
     Parameter("sort", 0.2, 0.001, 50.0),
     Parameter("excess", 1.3, 0.05, 4.0),
 )
+_ELSEWHERE = Parameter("elsewhere", 2.0, 0.05, 200.0)
+# tiles by suffix of the class, and whether its kernels go through the copies of other ranks
+_TILES: dict[str, tuple[dict[str, Any], bool]] = {
+    "": ({}, False),
+    "@min-latency": ({"columns": 128, "full": 100}, True),
+    "@vllm-oai-triton": ({"columns": 256, "full": 100}, False),
+    "@vllm-triton": ({"columns": 64, "full": 100}, True),
+    "@vllm-trtllm": ({"rows": [16, 32, 64], "columns": 64, "full": 100}, True),
+    "@vllm-marlin": ({"rows": [16, 32, 48, 64], "full": 90}, False),
+    "@vllm-cutlass": ({"rows": [64, 128], "full": 100}, False),
+}
+# where a data type has kernels of another family than its suffix says
+_OWN_TILES: dict[str, tuple[dict[str, Any], bool]] = {
+    "bfloat16_float4": ({"columns": 128, "full": 100}, False),
+    "float8_float4": ({"columns": 128, "full": 100}, False),
+    "float8_e4m3fn@vllm-cutlass": ({"rows": [128], "knee": 4}, False),
+}
 # hidden and expert width of models whose experts have no gate: the collection does not say it of every row
 _UNGATED = {(2688, 1856), (4096, 2688), (8192, 5120)}
 _FEWEST = 60
@@ -73,7 +90,9 @@ def grouped_gemm(rows: Rows) -> Iterator[Class]:
         # Ascend's rows do not say how tokens were routed; their times at few tokens fit random choices
         skewed = np.array([r["distribution"].startswith("power_law") for r in part])
         plain = "uniform" if ascend else "balanced"
-        structure = {"knee": 2}
+        tiles, elsewhere = _OWN_TILES.get(variant + suffix, _TILES[suffix])
+        structure = {"knee": 2, **tiles}
+        parameters = [*_PARAMETERS[: 3 if ascend else None], *([_ELSEWHERE] if elsewhere else [])]
 
         def predict(
             constants: Mapping[str, float],
@@ -109,7 +128,7 @@ def grouped_gemm(rows: Rows) -> Iterator[Class]:
             sites=list(zip(tokens, ep, tp)) if few else sites,
             site_name="(tokens, ep, tp)" if few else "model configuration",
             predict=predict,
-            parameters=_PARAMETERS[:3] if ascend else _PARAMETERS,
+            parameters=parameters,
             structure=structure,
             flops=2 * copies * weights,
             bytes=hit * weights * (bits or (16 if arithmetic == "bfloat16" else 8)) / 8 + 4 * copies * hidden,

@@ -1,21 +1,28 @@
 """The routed experts of a mixture-of-experts layer as one fused op: gate-up, activation, down, and combine.
 
-    launch + sort + knee(compute, memory) + vector
+    launch + sort + knee(compute, memory) + vector + elsewhere
 
 * *memory*: the weights of the experts that are hit, once (:mod:`layoutcheck.cost.kernels.routing`).
-* *compute*: both products, in tiles of at most 128 rows an expert; a wave of tiles costs ``prologue`` more.
+* *compute*: both products in tiles; a wave of tiles costs ``prologue`` more.
 * *vector*: activations in and out of both products, and the weighted sum of the copies.
 * *sort*: the copies of all tokens, local or not, are sorted by expert.
+* *elsewhere*: some kernels go through the copies that other ranks compute, and write nothing or zeros for them.
+
+Which tile a kernel takes is its structure, by family of kernels: ``rows`` and ``columns`` of the tiles that it has,
+and ``full``. Without ``full`` the tile is the one that takes least. With it the kernel goes by the copies of *all*
+tokens over the experts of the rank, not knowing that most go to other ranks, and takes the smallest tile of which
+they fill at most ``full`` percent of the rows: with many ranks the tiles are then far too tall, and mostly padding.
 
 Constants (at most eight): ``compute``, ``memory``, ``launch`` (us), ``vector`` (share of the bandwidth),
-``prologue`` (us), ``sort`` (us a thousand copies), ``excess`` (of the fullest rank under skewed routing).
+``prologue`` (us), ``sort`` (us a thousand copies), ``excess`` (of the fullest rank under skewed routing),
+``elsewhere`` (bytes a copy and unit of an expert's width).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.cost.algebra import Num, ceil_div, maximum, minimum, smooth_max
+from layoutcheck.cost.algebra import Num, ceil_div, maximum, minimum, smooth_max, where
 from layoutcheck.cost.hardware import Fit, Hardware
 from layoutcheck.cost.kernels.routing import Load, load
 from layoutcheck.cost.work import Work, bytes_of
@@ -89,30 +96,55 @@ def time_us(
     ups = 1 + (gated * 1)
     weights = spread.experts * (ups + 1) * hidden * width * (bits if weight_bits is None else weight_bits) / 8
     memory = weights / (hardware.bandwidth * fit.get("memory", 0.6))
-    compute = _compute(hardware, fit, spread, hidden, width, ups, dtype)
+    share = (tokens * topk, maximum(experts // ep if _whole(experts, ep) else experts / ep, 1))
+    compute = _compute(hardware, fit, spread, hidden, width, ups, dtype, share)
     moved = spread.rows * (hidden * bits / 8 * 5 + width * 6) + tokens * hidden * 4
     vector = moved / (hardware.bandwidth * fit.get("vector", 0.4))
     sort = fit.get("sort", 0.0) * 1e-3 * tokens * topk
+    elsewhere = 0
+    if "elsewhere" in fit.constants:
+        others = maximum(0, tokens * topk - spread.rows)
+        elsewhere = fit.constants["elsewhere"] * others * width / hardware.bandwidth
     knee = int(fit.shape("knee", 2))
-    return fit.get("launch", 20.0) + sort + smooth_max(compute, memory, knee) + vector
+    return fit.get("launch", 20.0) + sort + smooth_max(compute, memory, knee) + vector + elsewhere
+
+
+def _whole(experts: Num, ep: Num) -> bool:
+    return isinstance(experts, int) and isinstance(ep, int)
 
 
 def _compute(
-    hardware: Hardware, fit: Fit, spread: Load, hidden: Num, width: Num, ups: Num, dtype: str
+    hardware: Hardware,
+    fit: Fit,
+    spread: Load,
+    hidden: Num,
+    width: Num,
+    ups: Num,
+    dtype: str,
+    share: tuple[Num, Num],
 ) -> Num:
     rate = hardware.peak(dtype) * fit.get("compute", 0.7) / hardware.cores
     prologue, cores = fit.get("prologue", 1.0), hardware.cores
-    up_columns = ceil_div(ups * width, _COLUMNS)
-    down_columns = ceil_div(hidden, _COLUMNS)
-    candidates = []
-    for rows in _ROWS:
+    columns = int(fit.shape("columns", _COLUMNS))
+    up_columns = ceil_div(ups * width, columns)
+    down_columns = ceil_div(hidden, columns)
+
+    def by(rows: int) -> Num:
         if spread.exact:
             tiles = spread.experts * ceil_div(ceil_div(spread.rows, spread.experts), rows)
         else:  # unequal loads: about a tile an expert is left over
             tiles = maximum(spread.experts, spread.rows / rows + spread.experts)
-        step = 2 * _COLUMNS * max(rows, _FULL_RATE_ROWS) / rate
+        step = 2 * columns * max(rows, _FULL_RATE_ROWS) / rate
         # half a wave is left over on average: the tiles of different experts do not start together
         up = maximum(1, tiles * up_columns / cores + 0.5) * (step * hidden + prologue)
         down = maximum(1, tiles * down_columns / cores + 0.5) * (step * width + prologue)
-        candidates.append(up + down)
-    return minimum(*candidates)
+        return up + down
+
+    sizes = sorted(int(r) for r in fit.shape("rows", _ROWS))
+    if not fit.shape("full", 0):
+        return minimum(*(by(rows) for rows in sizes))
+    copies, local = share
+    found = by(sizes[-1])
+    for rows in reversed(sizes[:-1]):
+        found = where(100 * copies, int(fit.shape("full", 0)) * rows * local, by(rows), found)
+    return found
