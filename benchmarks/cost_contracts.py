@@ -9,38 +9,19 @@ collectives are latency and wire bytes over the link (of which *fixed* takes 0.7
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
 
-from layoutcheck.cost.evaluate import CostReport, Timed, time_graph
-from layoutcheck.cost.hardware import Hardware, load_hardware
+from layoutcheck.cost.evaluate import CostReport, time_graph
+from layoutcheck.cost.hardware import load_hardware
 from layoutcheck.cost.model_cost import model_cost
+from layoutcheck.cost.reference import FIXED, PLAIN, by_row
 from layoutcheck.models import load_model
 from layoutcheck.models.step import step_for
 
 
-def roofline(hardware: Hardware, timed: Timed, peak: float, share: float, launch: float) -> float:
-    """Microseconds of one run by flops, bytes and wire bytes alone."""
-    work, ranks = timed.work, timed.sizes.get("ranks", 1)
-    if timed.term.kernel == "collective":
-        tier = hardware.tier_of(int(ranks))
-        return float(tier.latency + work.wire / (tier.bandwidth * peak) + launch)
-    rate = (
-        hardware.vector
-        if work.dtype == "float32" and timed.term.kernel != "gemm"
-        else hardware.peak(work.dtype)
-    )
-    return launch + max(float(work.flops) / (rate * peak), float(work.traffic) / (hardware.bandwidth * share))
-
-
 def by_role(report: CostReport) -> dict[str, list[float]]:
     """Milliseconds by role: here, fixed, plain."""
-    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for timed in report.timed:
-        line, n = found[timed.term.role], timed.term.count / 1e3
-        line[0] += timed.us / 1e3
-        line[1] += n * roofline(report.hardware, timed, 0.7, 0.6, 5.0)
-        line[2] += n * roofline(report.hardware, timed, 1.0, 1.0, 0.0)
-    return found
+    fixed, plain = (by_row(report, "role", r) for r in (FIXED, PLAIN))
+    return {r.name: [r.us / 1e3, fixed[r.name] / 1e3, plain[r.name] / 1e3] for r in report.rows("role")}
 
 
 def main() -> None:

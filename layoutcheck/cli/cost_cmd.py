@@ -49,6 +49,9 @@ import click
 @click.option(
     "--by", type=click.Choice(["role", "op", "layer", "kernel", "node"]), default="role", show_default=True
 )
+@click.option(
+    "--reference", is_flag=True, help="Beside each line: rooflines with fixed and without any efficiencies."
+)
 @click.option("--top", type=click.IntRange(0), default=0, help="Only the longest lines.  [default: all]")
 @click.option("--figures", metavar="MODEL", help="Of a graph: name this model's figures in its formulas.")
 @click.option("--formula", type=click.Choice(["text", "latex"]), help="Also print the formulas.")

@@ -13,6 +13,7 @@ from attrs import evolve
 from layoutcheck.cost.evaluate import KEYS, CostReport, time_graph
 from layoutcheck.cost.hardware import hardware_names, load_hardware
 from layoutcheck.cost.moving import overlap_of
+from layoutcheck.cost.reference import FIXED, PLAIN
 from layoutcheck.cost.tables import Measured, load_tables
 from layoutcheck.cost.terms import GraphCost
 from layoutcheck.errors import InputError
@@ -58,14 +59,15 @@ def run(options: Mapping[str, Any]) -> int:
         from layoutcheck.cost.trace import trace
 
         write(options["trace"], json.dumps(trace(report)), "--trace")
+    references = (FIXED, PLAIN) if options["reference"] else ()
     if options["form"] == "json":
         from layoutcheck.cost.render import record
 
-        click.echo(json.dumps(record(report, options["by"], lines, figures), indent=1))
+        click.echo(json.dumps(record(report, options["by"], lines, figures, references), indent=1))
     else:
         from layoutcheck.cost.render import text
 
-        click.echo(text(report, options["by"], options["top"], lines, figures))
+        click.echo(text(report, options["by"], options["top"], lines, figures, references))
     return 0
 
 

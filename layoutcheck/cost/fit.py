@@ -90,7 +90,7 @@ def fit_constants(
     weight = 1.0 if weights is None else np.asarray(weights, float)[train]
     low, high = (np.log([getattr(p, side) for p in smooth]) for side in ("low", "high"))
 
-    def fitted(chosen: Mapping[str, float]) -> Any:
+    def fitted(chosen: dict[str, float]) -> Any:
         def residual(logs: Any) -> Any:
             values = {p.name: float(v) for p, v in zip(smooth, np.exp(logs))}
             error = np.maximum(predict(values | chosen, train), 1e-9) / target - 1

@@ -32,6 +32,7 @@ def lift(
     kernels: Sequence[str | Path] = (),
     indexer_queries: str = "auto",
     figures: Figures | None = None,
+    unrolled: bool = False,
 ) -> GraphCost:
     """What a typed graph costs on the rank that it was exported from.
 
@@ -41,13 +42,14 @@ def lift(
         indexer_queries: the tokens that an indexer's query side runs on. ``local``: the rank's share, where its operand was
             gathered from shares; ``full``: all that the op is given; ``auto`` is ``local``, with a note.
         figures: whose names stand in sizes for the numbers of the model that the graph was written from.
+        unrolled: experts that are written one by one stay so, and are not read as one product.
 
     Raises:
         InputError: a kernel file is malformed, or an option is unknown.
     """
     if indexer_queries not in QUERIES:
         raise InputError(f"{indexer_queries!r} is none of {', '.join(QUERIES)}", where="--indexer-queries")
-    return _Lifting(analysis, load_kernel_map(kernels), indexer_queries, figures).run()
+    return _Lifting(analysis, load_kernel_map(kernels), indexer_queries, figures).run(unrolled)
 
 
 class _Lifting:
@@ -69,9 +71,9 @@ class _Lifting:
         self.uncovered: list[Uncovered] = []
         self.known: dict[tuple[Any, ...], list[Filled] | str] = {}
 
-    def run(self) -> GraphCost:
+    def run(self, unrolled: bool) -> GraphCost:
         p = self.program
-        experts = find_experts(self.flow, self.facts)
+        experts = [] if unrolled else find_experts(self.flow, self.facts)
         inside = {k: e for e in experts for k in e.calls}
         for k, kind in enumerate(p.kind):
             if k in inside:

@@ -7,6 +7,7 @@ from typing import Any
 
 from layoutcheck.cost.evaluate import CostReport, Row
 from layoutcheck.cost.formula_text import Formulas
+from layoutcheck.cost.reference import Reference, by_row
 
 _TRUST = {
     "table": "from your tables",
@@ -22,20 +23,31 @@ def text(
     top: int,
     lines: Sequence[Formulas] = (),
     figures: Mapping[str, int] | None = None,
+    references: Sequence[Reference] = (),
 ) -> str:
-    """The report as text: the total, a breakdown, formulas where given with the figures in them, and how far to trust it."""
+    """The report as text: the total, a breakdown, formulas where given with the figures in them, and how far to trust it.
+
+    Rooflines with fixed efficiencies stand in columns of their own.
+    """
+    beside = {r.name: by_row(report, by, r) for r in references}
     values = ", ".join(f"{n} = {v}" for n, v in report.values.items())
     rows = report.rows(by)
     shown = rows if not top else rows[:top]
     width = max([len(by), *(len(r.name) for r in shown)], default=5)
     head = f"{by:<{width}}  {'ms':>10}  {'share':>6}  {'TFLOP':>9}  {'GB':>9}  {'wire GB':>8}  {'calls':>6}"
+    head += "".join(f"  {name + ' ms':>10}" for name in beside)
     out = [f"{report.cost.source} on {report.hardware.label}", f"{values}; one rank", "", head]
     total = report.total()
-    out += [_row(r, total.us, width) for r in shown]
+
+    def more(names: Sequence[str]) -> str:
+        return "".join(f"  {sum(us[n] for n in names) / 1e3:>10.3f}" for us in beside.values())
+
+    out += [_row(r, total.us, width) + more([r.name]) for r in shown]
     if len(rows) > len(shown):
         rest = rows[len(shown) :]
-        out.append(_row(_sum(rest), total.us, width))
-    out += [_row(total, total.us, width), ""]
+        out.append(_row(_sum(rest), total.us, width) + more([r.name for r in rest]))
+    out += [_row(total, total.us, width) + more(["total"]), ""]
+    out += [f"{r.name}: {_words(r)}" for r in references] + [""] * bool(references)
     for line in lines:
         out.append(line.name)
         out += [f"  flops    {dtype}: {flops}" for dtype, flops in line.flops.items()]
@@ -73,6 +85,11 @@ def evidence(report: CostReport) -> list[str]:
     return out + [f"note: {note}" for note in report.cost.notes]
 
 
+def _words(reference: Reference) -> str:
+    shares = f"{reference.peak:g} of the peak and of links, {reference.memory:g} of the bandwidth"
+    return f"a roofline of every kernel, {shares}, {reference.launch:g} us a kernel"
+
+
 def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "0 %"
 
@@ -101,6 +118,7 @@ def record(
     by: str,
     lines: Sequence[Formulas] = (),
     figures: Mapping[str, int] | None = None,
+    references: Sequence[Reference] = (),
 ) -> dict[str, Any]:
     """The report as plain data."""
     found: dict[str, Any] = {
@@ -159,6 +177,8 @@ def record(
         ]
     if figures:
         found["figures"] = dict(figures)
+    if references:
+        found["references_us"] = {r.name: by_row(report, by, r) for r in references}
     return found
 
 
