@@ -18,7 +18,7 @@ from layoutcheck.cost.evaluate import time_graph
 from layoutcheck.cost.hardware import load_hardware
 from layoutcheck.cost.lift import lift
 from layoutcheck.cost.reference import FIXED, by_row, op_lines
-from layoutcheck.infer.analysis import analyse
+from layoutcheck.infer.solver.analysis import analyse
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from layoutcheck.cost.evaluate import time_graph
 from layoutcheck.cost.hardware import load_hardware
 from layoutcheck.cost.lift import lift
 from layoutcheck.cost.reference import FIXED, PLAIN, by_row, kernel_us, op_lines
-from layoutcheck.infer.analysis import Analysis, analyse
+from layoutcheck.infer.solver.analysis import Analysis, analyse
 
 MODEL = ("cost", "qwen3-8b", "--tp", "4", "--tokens", "512", "--hardware", "h100")
 

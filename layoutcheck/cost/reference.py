@@ -24,7 +24,7 @@ from layoutcheck.layouts import Layout
 
 if TYPE_CHECKING:
     from layoutcheck.cost.evaluate import CostReport, Timed
-    from layoutcheck.infer.analysis import Analysis
+    from layoutcheck.infer.solver.analysis import Analysis
 
 
 @frozen
