@@ -327,3 +327,27 @@ def test_smaller_steps_of_a_graph_carry_their_time(repo_root: Path) -> None:
             times.append(value["total"]["us"])
     assert code == 0 and len(halves) == 1
     assert halves[0]["time_us"] == pytest.approx(2 * times[1] - times[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--context", "4096"], "--context: is for models; a graph is what it is"),
+        (["--quant", "W8A8"], "--quant: is for models; a graph is what it is"),
+        (["--no-mtp"], "--mtp: is for models; a graph is what it is"),
+        (["--engine", "vllm-ascend"], "--engine: is for models; a graph is what it is"),
+        (["--ranks"], "--ranks: is for models; a graph is what it is"),
+    ],
+)
+def test_a_graph_has_no_options_of_models(repo_root: Path, words: list[str], message: str) -> None:
+    graph = str(repo_root / "examples" / "exports" / "shared_expert_fault.pt2")
+    with pytest.raises(InputError) as caught:
+        run(graph, "--at", "T=64", *words)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("words", [["--at", "T=4"], ["--assume", "T % 4 == 0"], ["--group", "tp=4"]])
+def test_a_model_has_options_of_graphs_only_beside_one(words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        run(*GLM, *words)
+    assert str(caught.value) == f"{words[0]}: is for graphs: a model has them with --graph GRAPH"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 
 @click.command("memory")
@@ -98,4 +99,10 @@ def memory_command(**options: Any) -> int:
     """
     from layoutcheck.cli.run_memory import run
 
-    return run(options)
+    context = click.get_current_context()
+    given = {
+        str(param.name): param.opts[0]
+        for param in context.command.params
+        if context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    }
+    return run(options, given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,21 @@ from layoutcheck.models import ModelConfig, load_model
 from layoutcheck.units import human, parse_size
 
 DESCRIPTION_FILE = "quant_model_description.json"
+
+
+_OF_GRAPHS = ("at", "groups", "tokens", "layouts", "assumptions", "rules")
+_OF_MODELS = (
+    *("etp", "engine", "modes", "quant", "overrides", "mtp", "embedding", "distribute", "gather", "whole", "divided"),
+    *("companions", "no_derived", "max_tokens", "context", "sequences", "block", "cache_dtype", "index_dtype"),
+    *("cache_ranks", "explain_total", "within", "given", "graph", "ranks", "config"),
+)  # fmt: skip
+
+
+def _refuse(given: Mapping[str, str], names: Iterable[str], why: str) -> None:
+    """Raise InputError for the first of these options that the user wrote."""
+    for name in names:
+        if name in given:
+            raise InputError(why, given[name])
 
 
 def plan_of(options: Mapping[str, Any]) -> Plan:
@@ -90,11 +105,22 @@ def _config(options: Mapping[str, Any]) -> ModelConfig:
     return load_model(options["model"])
 
 
-def run(options: Mapping[str, Any]) -> int:
-    """Run the command and return its exit code."""
+def run(options: Mapping[str, Any], given: Mapping[str, str]) -> int:
+    """Run the command and return its exit code.
+
+    Args:
+        options: all of them, by name.
+        given: those that the user wrote, with their spelling.
+
+    Raises:
+        InputError: an option is malformed, or says nothing of what is asked about.
+    """
     options = {**options, **_graph_options(options)}
     if is_graph(options["model"]):
+        _refuse(given, _OF_MODELS, "is for models; a graph is what it is")
         return _of_graph(options)
+    if not options["graph"]:
+        _refuse(given, _OF_GRAPHS, "is for graphs: a model has them with --graph GRAPH")
     config = _config(options)
     name, quantisation = quantisation_from(options, config)
     if options["explain_total"]:
