@@ -171,8 +171,7 @@ def _parse_body(lines: Sequence[Sequence[Segment]]) -> _Body:
             body.factors = parse_factor_rule(segments)
         elif keyword == "elementwise":
             _set_main(body, "elementwise", place)
-            if len(words) > 1:
-                raise Mistake("`elementwise` stands alone on its line", words[1][1:])
+            body.options = _multipliers(words)
         elif keyword == "code":
             _set_main(body, "code", place)
             body.code, body.options = _code(words)
@@ -221,6 +220,17 @@ def _code(words: Sequence[Token]) -> _CODE:
             raise Mistake(f"the option {key} is given twice", (line, at))
         options[key] = value
     return words[1][0], options
+
+
+def _multipliers(words: Sequence[Token]) -> dict[str, str]:
+    """The options of an elementwise line: the parameters by which, as numbers, the result is multiplied or divided."""
+    options: dict[str, str] = {}
+    for word, line, at in words[1:]:
+        key, _, value = word.partition("=")
+        if key not in ("factor", "divisor") or not _NAME.match(value) or key in options:
+            raise Mistake("`elementwise` stands alone on its line", (line, at))
+        options[key] = value
+    return options
 
 
 def _name_line(body: _Body, words: Sequence[Token]) -> None:

@@ -32,7 +32,7 @@ def format_rule(rule: Rule) -> str:
         operands = ", ".join(map(_operand, rule.operands))
         lines.append(f"{operands} -> {', '.join(map(_output, rule.outputs))}".lstrip())
     elif rule.kind == "elementwise":
-        lines.append("elementwise")
+        lines.append(" ".join(["elementwise", *(f"{key}={name}" for key, name in rule.options.items())]))
     else:
         lines.append(_code("code", str(rule.code), rule.options))
     lines.extend(_code("then", name, options) for name, options in rule.then)

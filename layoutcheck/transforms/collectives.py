@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.domains import Factor, feature, is_token_like, padded, received, repeated, unpicked
+from layoutcheck.domains import Factor, feature, iota, is_token_like, padded, received, repeated, unpicked
 from layoutcheck.infer.calls.call import STACKED, Call, Issue, Result, dim_of
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout, partner_axis, replace
 from layoutcheck.mesh import Group
@@ -169,9 +169,7 @@ def all_reduce(call: Call) -> Result:
 def _compared(of: Layout, group: Group) -> Layout:
     """The greatest of what each rank has of its own shard is that of all."""
     bound = {
-        m: tuple(
-            b for b in fs if m not in group.axes or not b.domain.is_feature or partner_axis(of, b) is not None
-        )
+        m: tuple(b for b in fs if m not in group.axes or partner_axis(of, b) is not None)
         for m, fs in of.bound
     }
     return replace(of, bound=bound)
@@ -209,7 +207,7 @@ def gather_onto(of: Layout, dim: int, group: Group, stacked: bool = False) -> tu
                 problem = "dimension"
             continue
         first = axis[0] if axis else None
-        if (
+        if not stacked and (
             first is None
             or first.domain is not b.domain
             or b.stride != first.stride * first.extent * expected
@@ -240,6 +238,9 @@ def all_gather(call: Call) -> Result:
             slot,
         )
         of = replace(of, partial=tuple(m for m in of.partial if m not in group.axes))
+    counted = _own_positions(call, of, dim, group)
+    if counted is not None:
+        return call.result(counted)
     unbound = [m for m in group.axes if m not in of.bound_map]
     if unbound:
         return call.result(_gather_full(call, slot, of, dim, group, unbound))
@@ -354,6 +355,18 @@ def _gather_full(call: Call, slot: int, of: Layout, dim: int, group: Group, unbo
     return replace(rest, axes=(*of.axes[:dim], (repeated(digit, ways, False).whole,), *of.axes[dim + 1 :]))
 
 
+def _own_positions(call: Call, of: Layout, dim: int, group: Group) -> Layout | None:
+    """All positions, gathered from those that each rank has counted from its own offset on."""
+    if of.rank != 1 or of.bound or of.value is None or of.value[0] not in ("iota", "range"):
+        return None
+    count = of.shape[0]
+    start = of.value[1] if of.value[0] == "range" else 0
+    number = call.ctx.mesh.rank_in(group)
+    if start != (number or 0) * count or (start == 0 and number not in (0, None)):
+        return None
+    return layout(of.dtype, ((iota(count * group.size).whole,),), value=("iota",))
+
+
 def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> Layout:
     """The rank's own share of an axis: its leading digit is selected by the rank."""
     axis = of.axes[dim]
@@ -374,7 +387,9 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
     if axis and not all(f.domain.is_feature for f in axis):
         lead = axis[0]
         ways = divide_exact(lead.extent, group.size)
-        if ways is not None:
+        # rows of a batch flattened with its tokens are cut as one axis, as a slice cuts them
+        flattened = len(axis) > 1 and all(f.is_whole and is_token_like(f.domain) for f in axis)
+        if ways is not None and not flattened:
             cut = take_share(lead, group, ways, sizes)
             if cut is not None:
                 minor, parts = (cut[0], *axis[1:]), cut[1]
@@ -391,7 +406,8 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
         cut = take_share(feature(share * group.size).whole, group, share, sizes)
         assert cut is not None
         minor, parts = (cut[0],), cut[1]
-    if minor and minor[0].extent == 1 and minor[0].stride != 1:
+    beside = {f.domain for i, a in enumerate(of.axes) if i != dim for f in a}
+    if minor and minor[0].extent == 1 and (minor[0].stride != 1 or minor[0].domain in beside):
         # The major digit alone stood on this axis (pieces stacked in front); its tokens are on another.
         minor = minor[1:]
     bound = dict(of.bound_map)

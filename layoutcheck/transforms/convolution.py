@@ -6,55 +6,76 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.domains import feature
+from layoutcheck.domains import feature, opaque, padded
 from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.infer.calls.factor_rule import apply_factors
-from layoutcheck.layouts import Layout, layout, replace
-from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Unit
+from layoutcheck.infer.calls.factor_sources import Source, label_sources, summed_labels
+from layoutcheck.layouts import Axis, Layout, extent_of, layout, replace
+from layoutcheck.rules.types import Axis as LabelAxis
+from layoutcheck.rules.types import Label, OperandPattern, OutputPattern, Pattern, Unit
 from layoutcheck.symbols import Size, floordiv
+from layoutcheck.transforms.pieces import axis_digit
 from layoutcheck.transforms.registry import register
 
 
-@register("conv")
+def _back_conv(call: Call, outs: Any, output: int, axis: int, inner: Size) -> list[Source] | None:
+    factors = _as_factors(call)
+    return label_sources(factors, output, outs[output], axis, inner) if factors is not None else None
+
+
+def _summed_conv(call: Call) -> list[list[Source]]:
+    factors = _as_factors(call)
+    return summed_labels(factors) if factors is not None else []
+
+
+@register("conv", back=_back_conv, summed=_summed_conv)
 def convolution(call: Call) -> Result:
     """`input [b, c, n..]` with `weight [o, c / groups, k..]` and a bias `[o]`.
 
     One group: c is summed over. A group a channel (depthwise): the output channels are the input's. Any other grouping
     needs all channels. Output sizes are those of torch.nn.Conv1d and ConvTranspose1d.
     """
+    factors = _as_factors(call)
     of, weight = call.tensor("input"), call.tensor("weight")
-    if of is None or weight is None or weight.rank < 3 or of.rank not in (weight.rank, weight.rank - 1):
+    if factors is None or of is None or weight is None:
         _, _, first = next(call.tensors(), ("", -1, layout("float32", ())))
         return call.result(first)
+    factors.issues, factors.wants = call.issues, call.wants
+    answer = apply_factors(factors)
+    swapped = call.get("transposed") is True
+    return attrs.evolve(answer, outs=(_resized(call, answer.outs[0], of, weight, swapped), *answer.outs[1:]))
+
+
+def _as_factors(call: Call) -> Call | None:
+    """The convolution as a call of a factor rule; None where its operands have no such axes."""
+    of, weight = call.tensor("input"), call.tensor("weight")
+    if of is None or weight is None or weight.rank < 3 or of.rank not in (weight.rank, weight.rank - 1):
+        return None
     spatial = weight.rank - 2
     positions = [Label(f"n{i}", True) for i in range(spatial)]
-    taps = [Axis((Label(f"k{i}", True),)) for i in range(spatial)]
+    taps = [LabelAxis((Label(f"k{i}", True),)) for i in range(spatial)]
     swapped = call.get("transposed") is True
-    groups = call.get("groups", 1)
     channels = of.shape[of.rank - spatial - 1]
-    inputs, outputs, kernel = _channels(weight, groups, channels, swapped)
-    lead = [Axis((Label("b", False),))] if of.rank == weight.rank else []
-    on_input = Pattern((*lead, inputs, *[Axis((n,)) for n in positions]))
+    inputs, outputs, kernel = _channels(weight, call.get("groups", 1), channels, swapped)
+    lead = [LabelAxis((Label("b", False),))] if of.rank == weight.rank else []
+    on_input = Pattern((*lead, inputs, *[LabelAxis((n,)) for n in positions]))
     operands = [
         OperandPattern(call.name("input"), False, False, on_input),
         OperandPattern(call.name("weight"), False, False, Pattern((*kernel, *taps))),
         OperandPattern(call.name("bias"), True, False, Pattern((outputs,))),
     ]
-    out = OutputPattern("tensor", Pattern((*lead, outputs, *[Axis((n,)) for n in positions])))
+    out = OutputPattern("tensor", Pattern((*lead, outputs, *[LabelAxis((n,)) for n in positions])))
     rule = attrs.evolve(call.rule, kind="factors", operands=tuple(operands), outputs=(out,))
-    inner = Call(call.ctx, rule, call.params, call.slots)
-    inner.issues, inner.wants = call.issues, call.wants
-    answer = apply_factors(inner)
-    return attrs.evolve(answer, outs=(_resized(call, answer.outs[0], of, weight, swapped), *answer.outs[1:]))
+    return Call(call.ctx, rule, call.params, call.slots)
 
 
 def _channels(
     weight: Layout, groups: Any, channels: Size, swapped: bool
-) -> tuple[Axis, Axis, tuple[Any, Any]]:
+) -> tuple[LabelAxis, LabelAxis, tuple[Any, Any]]:
     """The input's, the output's and the weight's two channel axes as labels."""
 
-    def one(name: str, whole: bool = False) -> Axis:
-        return Axis((Label(name, whole),))
+    def one(name: str, whole: bool = False) -> LabelAxis:
+        return LabelAxis((Label(name, whole),))
 
     if groups == 1:
         pair = (one("c"), one("o")) if swapped else (one("o"), one("c"))
@@ -62,7 +83,7 @@ def _channels(
     if groups == channels and not swapped and weight.shape[1] == 1:
         if weight.shape[0] == channels:
             return one("c"), one("c"), (one("c"), Unit())
-        several = Axis((Label("c", False), Label("m", False)))
+        several = LabelAxis((Label("c", False), Label("m", False)))
         return one("c"), several, (several, Unit())
     if swapped:
         # output channels are groups times the weight's second axis, which no operand has as one axis
@@ -79,11 +100,37 @@ def _resized(call: Call, out: Layout, of: Layout, weight: Layout, swapped: bool)
         size, taps = of.shape[of.rank - spatial + i], weight.shape[2 + i]
         new = _positions(call, size, taps, i, swapped)
         if new is not None and new != size:
-            axes[at] = () if new == 1 else (feature(new).whole,)
+            axes[at] = _rows(of, of.rank - spatial + i, new)
     if swapped and call.get("groups", 1) != 1:
         channels = call.get("groups") * weight.shape[1]
         axes[out.rank - spatial - 1] = (feature(channels).whole,)
     return replace(out, axes=tuple(axes))
+
+
+def _rows(of: Layout, at: int, new: Size) -> Axis:
+    """The positions of an axis of tokens that a convolution leaves, `new` of them.
+
+    It looks back: what it says of a token stands at the token's own place as far as the padding in front reaches. More
+    rows than tokens are tokens with padding behind them; fewer are the tokens behind a state or padding put in front.
+    """
+    axis = of.axes[at]
+    if new == 1 or all(f.domain.is_feature for f in axis):
+        return () if new == 1 else (feature(new).whole,)
+    digit = axis_digit(axis)
+    if digit is None or not digit.is_whole:
+        return (opaque("convolved", new, (axis,)).whole,)
+    domain = digit.domain
+    if domain.kind == "concat" and extent_of(domain.args[-1]) == new:
+        tokens: Axis = domain.args[-1]
+        return tokens
+    if domain.kind == "opaque" and domain.name == "padded":
+        inner, _ = domain.args
+        if inner.is_whole and inner.extent == new:
+            return (inner,)
+    more = new - digit.extent
+    if not isinstance(more, int) or more > 0:
+        return (padded(domain, new).whole,)
+    return (opaque("convolved", new, (axis,)).whole,)
 
 
 def _positions(call: Call, size: Size, taps: Size, i: int, swapped: bool) -> Size | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.domains import Factor, is_token_like
+from layoutcheck.domains import Factor, anything, is_token_like
 from layoutcheck.infer.calls.call import Call, Result, dim_of
-from layoutcheck.infer.calls.compare import compare_axes, strength
+from layoutcheck.infer.calls.compare import compare_axes, counts_any, strength
 from layoutcheck.infer.calls.elementwise import broadcast_axes
 from layoutcheck.infer.calls.positions import counts_rows
 from layoutcheck.infer.calls.states import check_diagonal, join_bound
@@ -116,6 +116,8 @@ def index(call: Call) -> Result:
         if k < of.rank:
             check_positions(call, slot, of, k, *indices[k])
     shape = broadcast_axes(call, tensors)
+    if len(positions) == 1:
+        shape = tuple(_picked(of, positions[0], axis) for axis in shape)
     axes: list[Axis] = []
     adjacent = positions == list(range(positions[0], positions[-1] + 1))
     at = positions[0] if adjacent else 0
@@ -136,6 +138,19 @@ def index(call: Call) -> Result:
             break
     bound = join_bound(call, [("self", slot, bare), *tensors])
     return call.result(layout(of.dtype, tuple(axes), bound, of.partial, _looked_up(of, indices)))
+
+
+def _picked(of: Layout, dim: int, index: Axis) -> Axis:
+    """The axis that picking features of an activation by numbers made on the spot gives: any share of them, as heads are picked.
+
+    Rows of a table are picked by positions, which stay what they are.
+    """
+    others = [axis for k, axis in enumerate(of.axes) if k != dim]
+    if not counts_any(index) or not all(f.domain.is_feature for f in of.axes[dim]) or bound_on_axis(of, dim):
+        return index
+    if all(f.domain.is_feature for axis in others for f in axis):
+        return index
+    return (anything(extent_of(index)).whole,)
 
 
 def _feature_shard(of: Layout, dim: int) -> set[Factor]:
@@ -210,7 +225,7 @@ def index_select(call: Call) -> Result:
     if rows is not None:
         return call.result(rows)
     check_positions(call, slot, of, dim, call.slot("index"), idx)
-    axis = tuple(f for a in idx.axes for f in a)
+    axis = _picked(of, dim, tuple(f for a in idx.axes for f in a))
     _crossed(call, slot, _feature_shard(of, dim), call.slot("index"), idx)
     bare = replace(of, axes=(*of.axes[:dim], (), *of.axes[dim + 1 :]))
     bound = join_bound(call, [("self", slot, bare), ("index", call.slot("index"), idx)])

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from layoutcheck.domains import Factor, concatenated, factor, feature, padded, pick, unpicked
+from layoutcheck.domains import (
+    Domain,
+    Factor,
+    concatenated,
+    factor,
+    feature,
+    padded,
+    permuted,
+    pick,
+    unpicked,
+)
 from layoutcheck.infer.calls.call import Call, Result, dim_of
 from layoutcheck.infer.calls.compare import compare_axes, is_misplaced, is_wild, strength
 from layoutcheck.infer.calls.elementwise import promote
 from layoutcheck.infer.calls.states import join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
-from layoutcheck.transforms.pieces import axis_digit, complete_share, equal_pieces, resized
+from layoutcheck.transforms.pieces import (
+    axis_digit,
+    complete_share,
+    equal_pieces,
+    resized,
+    share_groups,
+    take_share,
+)
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import Sources, _self
 
@@ -194,6 +211,10 @@ def _along(
         ranges = _adjacent([a[0] for a in along])
         if ranges is not None:
             return ranges, bound
+        zigzag = _zigzag(call, parts[0][2], [a[0] for a in along])
+        if zigzag is not None:
+            minor, digits = zigzag
+            return (minor,), {**bound, **{m: (*bound.get(m, ()), b) for m, b in digits.items()}}
     ways = {b.extent for _, b in bound_on_axis(parts[0][2], dim)}
     if along[0] and all(a == along[0] for a in along) and len(parts) in ways:
         # the same tokens once a rank of the group that shards them: pieces put in front, to be exchanged
@@ -226,6 +247,35 @@ def _adjacent(pieces: list[Factor]) -> Axis | None:
         root = of
         at = at + piece.extent
     return (root,) if root is not None and at == root.extent else None
+
+
+def _zigzag(call: Call, of: Layout, pieces: list[Factor]) -> tuple[Factor, dict[int, Factor]] | None:
+    """Pieces r and 2p - 1 - r of 2p: rank r's share of tokens that causal attention loads evenly, in an order of their own."""
+    stretches = [_stretch(piece) for piece in pieces]
+    if len(pieces) != 2 or stretches[0] is None or stretches[1] is None:
+        return None
+    (base, first), (other, second) = stretches
+    length = pieces[0].extent
+    if base is not other or pieces[1].extent != length:
+        return None
+    for group, number in share_groups(call, of):
+        if number is None or not isinstance(group.size, int) or length * 2 * group.size != base.extent:
+            continue
+        if first == length * number and second == length * (2 * group.size - 1 - number):
+            order = permuted((base.whole,), base.extent, "zigzag")
+            return take_share(order.whole, group, length * 2, [call.ctx.mesh.size(m) for m in group.axes])
+    return None
+
+
+def _stretch(piece: Factor) -> tuple[Domain, Size] | None:
+    """The domain of which a piece is a stretch, and where it begins."""
+    domain = piece.domain
+    if domain.kind == "range" and piece.is_whole and domain.args[0].is_whole:
+        return domain.args[0].domain, domain.args[1]
+    if domain.kind == "pick" and piece.stride == 1 and len(domain.args[1]) == 1:
+        ((stride, _, index),) = domain.args[1]
+        return (domain.args[0], stride * index) if stride == piece.extent else None
+    return None
 
 
 def _back_join(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:

@@ -197,7 +197,7 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
             count = cdiv(total, step)
         else:
             count = cdiv(stop - start if known_le(stop, total, bounds) else total - start, step)
-        return _strided(of, dim, start, step, count)
+        return _strided(call, of, dim, start, step, count)
     if start == 0 and known_le(total, stop, bounds):
         return of
     if known_le(stop, start, bounds):
@@ -209,6 +209,9 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
     lacking = all(isinstance(n, int) for n in (start, asked, total)) and not known_le(
         start + asked, total, bounds
     )
+    stacked = _stacked_piece(call, slot, of, dim, start, asked)
+    if stacked is not None:
+        return stacked
     share = None
     if not lacking and not _cuts_padding_off(of, dim, start, asked):
         share = rank_share(call, of, dim, start, asked)
@@ -242,6 +245,30 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
     return with_axis(of, dim, (ranged(digit, start, length).whole,))
 
 
+def _stacked_piece(call: Call, slot: int, of: Layout, dim: int, start: Size, length: Size) -> Layout | None:
+    """One of several pieces that stand one after another, as a gather leaves them where it is another axis that is sharded."""
+    axis = of.axes[dim]
+    if not axis or all(f.domain.is_feature for f in axis):
+        return None
+    lead = axis[0]
+    digit = not lead.is_whole and any(
+        f.domain is lead.domain for i, a in enumerate(of.axes) if i != dim for f in a
+    )
+    if not digit and (len(axis) < 2 or not lead.domain.is_feature or bound_on_axis(of, dim)):
+        return None
+    count, at = divide_exact(extent_of(axis), length), divide_exact(start, length)
+    if not isinstance(count, int) or not isinstance(at, int) or at >= count:
+        return None
+    parts = regroup(axis, [count, length], {})
+    if parts is None or not parts[0]:
+        return None
+    if any(
+        f.domain is not lead.domain if digit else not (f.domain.is_feature and f.is_whole) for f in parts[0]
+    ):
+        return None
+    return _split_equal(call, slot, of, dim, count, length)[at]
+
+
 def _cuts_padding_off(of: Layout, dim: int, start: Size, length: Size) -> bool:
     """Whether a slice takes the tokens off their padding, where it could as well be a rank's share (one token, T == share).
 
@@ -266,12 +293,42 @@ def _concat_piece(digit: Factor, start: Size, length: Size) -> Axis | None:
     return None
 
 
-def _strided(of: Layout, dim: int, start: Size, step: int, count: Size) -> Layout:
+def _strided(call: Call, of: Layout, dim: int, start: Size, step: int, count: Size) -> Layout:
     axis = of.axes[dim]
     if all(f.domain.is_feature for f in axis):
         new_axis, bound = resized(of, dim, count)
         return replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound)
-    return with_axis(of, dim, (opaque("every", count, (axis, start, step)).whole,))
+    share = _interleaved_share(call, of, dim, start, step, count)
+    return share or with_axis(of, dim, (opaque("every", count, (axis, start, step)).whole,))
+
+
+def _interleaved_share(
+    call: Call, of: Layout, dim: int, start: Size, step: int, count: Size
+) -> Layout | None:
+    """Every p-th token from the rank's number on: the rank selects the minor digit of the tokens."""
+    axis = of.axes[dim]
+    if CONSTANT in call.params or len(axis) != 1 or not axis[0].is_whole or bound_on_axis(of, dim):
+        return None
+    domain = axis[0].domain
+    for group, number in share_groups(call, of):
+        if group.size != step or count * step != domain.extent or not isinstance(start, int) or start >= step:
+            continue
+        if number is None:
+            call.want("rank", -1, None, data=(group.axes, start))
+            number = start
+        parts = split(axis[0], step)
+        if number != start or parts is None:
+            continue
+        sizes = [call.ctx.mesh.size(m) for m in group.axes]
+        bound, minor = dict(of.bound_map), parts[1]
+        for m, n in zip(group.axes, sizes, strict=True):
+            left = divide_exact(minor.extent, n)
+            found = split(minor, left) if left is not None else None
+            if found is None:
+                return None
+            bound[m], minor = (*bound.get(m, ()), found[0]), found[1]
+        return replace(of, axes=(*of.axes[:dim], (parts[0],), *of.axes[dim + 1 :]), bound=bound, value=None)
+    return None
 
 
 def _empty(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, asked: Size) -> Layout:
@@ -503,7 +560,9 @@ def _split_equal(call: Call, slot: int, of: Layout, dim: int, count: int, each: 
     for piece, fixed in found:
         # Other axes may hold digits of the same domain; they belong to this piece as well.
         others = [_picked(a, fixed) for a in of.axes]
-        others[dim] = piece
+        elsewhere = {f.domain for i, a in enumerate(others) if i != dim for f in a}
+        # a piece of one element, with the tokens on another axis, is a batch of one
+        others[dim] = () if extent_of(piece) == 1 and all(f.domain in elsewhere for f in piece) else piece
         outs.append(replace(of, axes=tuple(others), value=None))
     return outs
 

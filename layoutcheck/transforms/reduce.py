@@ -104,7 +104,7 @@ def reduce(call: Call) -> Result:
                 else:
                     bound.pop(m)
                 partial.append(m)
-        elif MERGED in call.params and all(b.domain.is_feature for _, b in cuts):
+        elif MERGED in call.params:
             # the shard's own extreme stays that rank's: a factor on no axis
             continue
         else:

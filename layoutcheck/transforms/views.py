@@ -6,6 +6,7 @@ from typing import Any
 
 from layoutcheck.domains import Factor, anything, base_of, feature, is_token_like, repeated
 from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.compare import is_feature, is_wild
 from layoutcheck.infer.calls.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size, divide_exact
@@ -115,6 +116,7 @@ def view_to(call: Call, of: Layout, slot: int, wanted: list[Size]) -> Layout:
     stream, placed = place_units(of, resolved)
     cuts: Cuts = {m: list(fs) for m, fs in of.bound}
     pieces = regroup(stream, resolved, cuts, placed) if -1 not in resolved else None
+    pieces = pieces and _heads_behind(pieces)
     if pieces is not None and not _tears_features(of, pieces):
         return layout(of.dtype, tuple(pieces), {m: tuple(fs) for m, fs in cuts.items()}, of.partial, of.value)
     stale = _written_for_another(call, of, wanted)
@@ -144,6 +146,18 @@ def view_to(call: Call, of: Layout, slot: int, wanted: list[Size]) -> Layout:
         return kept
     axes = tuple((feature(s).whole,) if s != -1 else () for s in resolved)
     return layout(of.dtype, axes, {}, of.partial)
+
+
+def _heads_behind(pieces: list[Axis]) -> list[Axis]:
+    """One head a rank that stood between a batch and its tokens goes with the batch: copies of heads, not of tokens."""
+    out = list(pieces)
+    for i in range(1, len(out)):
+        lead = out[i][0] if len(out[i]) > 1 and out[i - 1] else None
+        if lead is None or lead.extent != 1 or not lead.domain.is_feature or lead.is_whole:
+            continue
+        if not out[i][1].domain.is_feature and not is_feature(out[i - 1]):
+            out[i - 1], out[i] = (*out[i - 1], lead), out[i][1:]
+    return out
 
 
 def _keep_tokens(of: Layout, sizes: list[Size]) -> Layout | None:
@@ -201,10 +215,18 @@ def _back_view(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
     units = units_behind(of, out.shape, axis, right)
     if units:
         return [(slot, i, 1) for i in units]
+    if inner == 1 and out.shape[axis] != 1 and not is_feature(out.axes[axis]):
+        # one head behind tokens: an axis of one that was dropped there, or the right end of the axis with the tokens
+        ends = [i for i in range(of.rank) if below[i + 1] == right]
+        return [(slot, i, 1) for i in ends if of.shape[i] == 1] or [(slot, i, 1) for i in ends] or None
     for i in reversed(range(of.rank)):
         at = divide_exact(right, below[i + 1])
         if at is not None and divide_exact(below[i], right) is not None and of.shape[i] != 1:
-            return [(slot, i, at)]
+            found = [(slot, i, at)]
+            if i and at == of.shape[i] and out.shape[axis] == 1 and of.axes[i - 1]:
+                # one head may stand in front of this axis, or behind the one before it
+                found.append((slot, i - 1, 1))
+            return found
     return None
 
 
@@ -395,6 +417,8 @@ def repeat(call: Call) -> Result:
 def _repeated(own: Axis, times: Size, interleaved: bool) -> Axis:
     if not own or extent_of(own) == 1:
         return (anything(times).whole,)
+    if is_wild(own):
+        return (anything(extent_of(own) * times).whole,)
     if interleaved:
         return (*own, feature(times).whole)
     return (feature(times).whole, *own)

@@ -289,7 +289,10 @@ def copy(call: Call) -> Result:
     if src is None:
         return call.result(of)
     src_slot = call.slot("src")
-    wild = all(f.domain.kind == "any" for axis in of.axes for f in axis)
+    # an empty buffer has what is written to it, whatever it was made like
+    wild = all(f.domain.kind == "any" for axis in of.axes for f in axis) or (
+        of.value == ("fill", None) and _same_shape(of, src)
+    )
     axes = list(
         broadcast_axes(
             call,

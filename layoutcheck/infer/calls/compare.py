@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from layoutcheck.domains import Domain, Factor, base_of, describe, is_token_like
+from typing import Any
+
+from layoutcheck.domains import Domain, Factor, base_of, describe, feature, is_token_like
 from layoutcheck.infer.calls.call import Call, Issue
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of
 from layoutcheck.symbols import Size, divide_exact
+
+# Domains that say less of a place's tokens than the tokens that they were made of.
+_MOVED = frozenset(("range", "concat", "opaque"))
 
 # The strength of an axis with the one token of a batch of one token.
 ONE_TOKEN = 1
@@ -77,7 +82,8 @@ def strength(axis: Axis) -> int:
     best = 0
     for f in axis:
         kind = f.domain.kind
-        if kind == "any":
+        if kind == "any" or _is_one(f):
+            # the one token beside copies of heads says nothing of the heads
             continue
         if kind == "iota":
             best = max(best, 1)
@@ -85,8 +91,10 @@ def strength(axis: Axis) -> int:
             best = max(best, 2)
         elif kind == "feature":
             best = max(best, 3)
-        else:
+        elif kind in _MOVED:
             best = max(best, 4)
+        else:
+            best = max(best, 5)
     return best
 
 
@@ -116,11 +124,15 @@ def compare_axes(
         a, b = (tuple(f for f in axis if not _is_one(f)) for axis in (a, b))
         if is_feature(a + b) and not (a and b):
             return None
+        if (is_wild(a) or is_wild(b)) and extent_of(a) == extent_of(b):
+            return None
     if is_feature(a) and is_feature(b):
         return _compare_features(call, left, right, contraction)
     if a == b:
         if cut_digits(ll, la) != cut_digits(rl, ra):
             return _differ(call, left, right, contraction)
+        return None
+    if _are_neighbours(a, b) and not _shares_tokens(ll) and not _shares_tokens(rl):
         return None
     one, other = _single(a), _single(b)
     if one is not None and other is not None and one.stride == other.stride and one.extent == other.extent:
@@ -153,10 +165,66 @@ def compare_axes(
             return _differ(call, left, right, contraction)
         if kind == "iota" and extent_of(y_axis) == x.extent and (y is None or y.is_whole):
             return None
-        if kind == "iota" and extent_of(y_axis) == x.extent and is_feature(y_axis) and not call.ctx.mesh.rank:
+        if kind == "iota" and extent_of(y_axis) == x.extent and _is_of_rank_0(call, left, right):
             # rank 0's own positions in a shard count from 0
             return None
+    for x_axis, y_axis, y_slot in ((a, b, rs), (b, a, ls)):
+        free = [f for f in x_axis if f.domain.kind == "variable" and f.is_whole]
+        flat = all(f in free or f.domain.is_feature for f in x_axis)
+        if free and flat and is_feature(y_axis) and extent_of(x_axis) == extent_of(y_axis):
+            # what a head of an anonymous cache holds, flattened with the heads, are features
+            for f in free:
+                call.want("same", y_slot, None, data=(f.domain, feature(f.extent)))
+            return None
     return _differ(call, left, right, contraction)
+
+
+def _is_of_rank_0(call: Call, left: tuple[int, Layout, int], right: tuple[int, Layout, int]) -> bool:
+    """Whether the shares that two operands hold of an axis are those of the first rank, as far as is known."""
+    cuts = [m for _, of, axis in (left, right) for m, _ in bound_on_axis(of, axis)]
+    mesh = call.ctx.mesh
+    return all(mesh.coordinate(m) in (0, None) for m in cuts) if cuts else not mesh.rank
+
+
+def _are_neighbours(a: Axis, b: Axis) -> bool:
+    """Whether two axes hold the same tokens moved by a few: a token beside the one before it, logits beside the next label.
+
+    Of values that are whole on every rank that is what the program says, not a layout. Pieces of at most half of the
+    tokens, which may have been meant as shares, are none.
+    """
+    if len(a) != len(b):
+        return False
+    apart = [(f, g) for f, g in zip(a, b, strict=True) if f is not g]
+    if len(apart) != 1:
+        return False
+    one, other = apart[0]
+    if one.extent != other.extent or not (one.is_whole and other.is_whole):
+        return False
+    base = _moved_from(one.domain)
+    if base is None or base is not _moved_from(other.domain) or not is_token_like(base):
+        return False
+    lacking = base.extent - one.extent
+    if not isinstance(base.extent, int) or not isinstance(one.extent, int):
+        return isinstance(lacking, int)
+    return 2 * one.extent > base.extent + 1
+
+
+def _shares_tokens(of: Layout) -> bool:
+    """Whether a rank holds only its share of some tokens."""
+    return any(is_token_like(b.domain) for _, fs in of.bound for b in fs)
+
+
+def _moved_from(domain: Domain) -> Domain | None:
+    """The tokens of which a domain is a stretch, with fills before or behind; itself for any other; None where several are joined."""
+    parts: tuple[Any, ...]
+    if domain.kind == "concat":
+        parts = tuple(f for part in domain.args for f in part)
+    elif domain.kind == "range" or (domain.kind == "opaque" and domain.name == "padded"):
+        parts = (domain.args[0],)
+    else:
+        return domain
+    found = {_moved_from(f.domain) if f.is_whole else None for f in parts if f.domain.kind != "any"}
+    return found.pop() if len(found) == 1 else None
 
 
 def _unifiable(a: Domain, b: Domain) -> tuple[Domain, Domain] | None:

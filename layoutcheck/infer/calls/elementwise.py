@@ -13,6 +13,8 @@ from layoutcheck.symbols import Expr
 
 _FLOAT_WIDTH = {"float64": 5, "float32": 4, "bfloat16": 3, "float16": 3, "float8_e4m3fn": 2, "float8_e5m2": 2}
 _WIDER = {frozenset(("float16", "bfloat16")): "float32", frozenset(("int8", "uint8")): "int16"}
+# what a fraction such as 1/3 may differ by as a float
+_ROUNDING = 1e-6
 # operands that may be numbers
 _NUMBERS = ("self", "other", "exponent", "min", "max")
 _INT_WIDTH = {"int64": 5, "int32": 4, "int16": 3, "int8": 2, "uint8": 2, "bool": 1}
@@ -132,13 +134,27 @@ def _shifted(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _kept_value(call: Call, of: Layout) -> tuple[object, ...] | None:
-    """A fill stays a fill through casts only; what positions point into stays through integer casts."""
+    """A fill (or a part of a sum) stays one through casts only; what positions point into stays through integer casts."""
     if of.value is None:
-        return None
+        return _scaled(call)
     if call.rule.options.get("values") == "kept" or (
         call.rule.linear and len(call.params) and _is_cast(call)
     ):
         return of.value
+    return None
+
+
+def _scaled(call: Call) -> tuple[object, ...] | None:
+    """`("part", n)`: the n-th part of a value, which is the value once n ranks add theirs; a value times 0 is a fill of 0."""
+    factor = call.fill(call.params.get(str(call.rule.options.get("factor"))))
+    divisor = call.fill(call.params.get(str(call.rule.options.get("divisor"))))
+    if isinstance(factor, (int, float)) and not isinstance(factor, bool):
+        if factor == 0:
+            return ("fill", 0)
+        n = round(1 / factor) if 0 < factor <= 1 else 0
+        return ("part", n) if n and abs(factor * n - 1) < _ROUNDING else None
+    if isinstance(divisor, (int, float)) and not isinstance(divisor, bool) and divisor == round(divisor) >= 1:
+        return ("part", round(divisor))
     return None
 
 

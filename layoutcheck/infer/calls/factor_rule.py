@@ -28,8 +28,9 @@ from layoutcheck.symbols import Size, divide_exact
 class Occurrence:
     """A label met on an operand: which slot, its (possibly refined) layout and the axis there.
 
-    `inner` is the number of elements to the right of it in the operand's own axis `source`; `part` says that it is one of
-    several labels of an axis that has more than one element.
+    `inner` is the number of elements to the right of it in the operand's own axis `source`, which is negative where the
+    operand lacks the axis (a bias has no rows); `part` says that it is one of several labels of an axis that has more than
+    one element.
     """
 
     slot: int
@@ -61,6 +62,7 @@ def match(call: Call) -> Matching:
     found = Matching()
     sizes: dict[str, Size] = {}
     todo: list[tuple[int, Layout, Pattern]] = []
+    shifts: dict[int, int] = {}
     for operand in call.rule.operands:
         for label_name, param in operand.sizes.items():
             given = call.fill(call.params.get(param))
@@ -76,6 +78,7 @@ def match(call: Call) -> Matching:
             if fitted is None:
                 found.misfit.append((slot, _pattern_text(pattern)))
                 continue
+            shifts[slot] = of.rank - fitted.rank
             todo.append((slot, _without_any(fitted, pattern) if loose else fitted, pattern))
     if any(of.bound for _, of, _ in todo):
         todo = _with_head_axes(todo)
@@ -86,10 +89,10 @@ def match(call: Call) -> Matching:
     for slot, of, pattern in todo:
         # A cache is looked at for its sizes and its shards; what rows it holds is checked as a whole.
         if slot not in found.ignored:
-            _bind(call, found, slot, of, pattern, sizes)
+            _bind(found, slot, of, pattern, sizes, shifts[slot])
         elif of.bound or any(other.bound for _, other, _ in todo):
             cache = Matching(labels=found.held)
-            _bind(call, cache, slot, of, pattern, sizes)
+            _bind(cache, slot, of, pattern, sizes, shifts[slot])
     return found
 
 
@@ -195,13 +198,14 @@ def _aligned(of: Layout, pattern: Pattern) -> list[tuple[int, Any]]:
 
 
 def _bind(
-    call: Call, found: Matching, slot: int, of: Layout, pattern: Pattern, sizes: dict[str, Size]
+    found: Matching, slot: int, of: Layout, pattern: Pattern, sizes: dict[str, Size], shift: int
 ) -> None:
+    """Enter an operand's labels; `shift` is the number of leading axes of extent one that were dropped from it."""
     variadic: list[Occurrence] = []
     lead_label: Label | None = None
     offset = 0
     for axis, item in _aligned(of, pattern):
-        source = axis
+        source = axis + shift
         axis += offset
         if isinstance(item, Variadic):
             if item.label.name == "*":

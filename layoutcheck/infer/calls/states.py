@@ -144,7 +144,9 @@ def join_partial(
                         f"{{0}} is a pending sum over {group} and is added to a complete product",
                         slot,
                     )
-                elif m not in of.partial and m in before and not is_zero(of):
+                elif (
+                    m not in of.partial and m in before and not is_zero(of) and not _is_part(call, of, before)
+                ):
                     call.issue(
                         "LC204",
                         f"{{0}} is added on every rank of {group} to a product that is a pending sum, so it counts {ways} times: "
@@ -162,7 +164,12 @@ def join_partial(
         group, ways = call.ctx.group((m,)), call.ctx.ways((m,))
         mixed = next(((slot, of) for _, slot, of in having if of.is_mixed(m)), None)
         if all(p in additive for p, _, _ in having):
-            tensors = [(p, slot, of) for p, slot, of in others if p in additive and not is_zero(of)]
+            over = {x for _, _, of in having for x in of.partial}
+            tensors = [
+                (p, slot, of)
+                for p, slot, of in others
+                if p in additive and not is_zero(of) and not _is_part(call, of, over)
+            ]
             numbers = [p for p in additive if _adds_number(call, p)]
             if not tensors and not numbers:
                 continue
@@ -237,6 +244,16 @@ def join_partial(
 def _mixed_issue(call: Call, slot: int, m: int, other: int) -> None:
     text = f"over {call.ctx.group((m,))} {{0}} adds up different tokens: its rows and its weights are sharded over the same group"
     call.issue("LC203", text, slot, other)
+
+
+def _is_part(call: Call, of: Layout, over: Iterable[int]) -> bool:
+    """Whether a complete value is the p-th part of what p ranks add up, or a vector that rank 0 alone scales by 1."""
+    if of.value is None or of.value[0] != "part":
+        return False
+    if of.value[1] == 1:
+        vector = len([axis for axis in of.axes if axis]) <= 1
+        return vector and all(call.ctx.mesh.coordinate(m) in (0, None) for m in over)
+    return bool(of.value[1] == call.ctx.ways(tuple(sorted(over))))
 
 
 def is_zero(of: Layout) -> bool:

@@ -70,10 +70,11 @@ def _places(solution: Solution) -> set[tuple[int, str]]:
 
 
 def _as_pieces(solver: Solver, solution: Solution) -> Iterator[dict[int, int]]:
-    """Shares of features behind an issue as the same piece on every rank."""
+    """Shares of features behind an issue as the same piece on every rank: all of them, or those that are cut in one way."""
     p = solver.program
     made: dict[int, int] = {}
-    ops = {}
+    ops: dict[int, int] = {}
+    alike: dict[int, list[int]] = {}
     for k in sorted(_shares_behind(p, solution, features=True)):
         index = p.op[k]
         if index not in made:
@@ -81,8 +82,12 @@ def _as_pieces(solver: Solver, solution: Solution) -> Iterator[dict[int, int]]:
             params = {**p.instances[index].params, PIECE: True}
             p.instances.append(attrs.evolve(p.instances[index], params=params))
         ops[k] = made[index]
+        alike.setdefault(index, []).append(k)
     if ops:
         yield ops
+    if len(alike) > 1:
+        for calls in list(alike.values())[:MAX_READINGS]:
+            yield {k: ops[k] for k in calls}
 
 
 def _over_other_groups(solver: Solver, solution: Solution) -> Iterator[dict[int, int]]:
@@ -138,7 +143,7 @@ def _shares_behind(p: Program, solution: Solution, features: bool) -> set[int]:
 
 
 def _sharded(of: object, features: bool) -> set[int]:
-    """Mesh axes over which a value is a share of features, or of tokens."""
+    """Mesh axes over which a value is a share of features, or of tokens, or a sum over such shares."""
     if not isinstance(of, Layout):
         return set()
-    return {m for m, fs in of.bound if any(b.domain.is_feature is features for b in fs)}
+    return {m for m, fs in of.bound if any(b.domain.is_feature is features for b in fs)} | set(of.partial)

@@ -40,6 +40,7 @@ def mark_pieces(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
 
 
 _PASSES = frozenset(("wait", "same"))
+_COPIES = frozenset(("copy", "wait", "same"))
 _ELSEWHERE = "elsewhere"
 _TURNS = frozenset(("permute", "movedim", "transpose"))
 
@@ -67,7 +68,7 @@ def _moved_to(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> int
         readers = _readers(p, uses, readers[0])
     pieces = [r for r in readers if _in_pieces(p, r) or _is_slice(p, r)]
     if pieces and len(pieces) == len(readers):
-        joins = {j for r in pieces for j in _readers(p, uses, r)}
+        joins = {j for r in pieces for j in _kept_by(p, uses, r)}
         along = {_argument(p, j, "dim") if _name(p, j) == "cat" else None for j in joins}
         if not along or along & {0, None}:
             return None
@@ -77,6 +78,14 @@ def _moved_to(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> int
         behind = _readers(p, uses, readers[0])
         return _ELSEWHERE if len(behind) == 1 and _name(p, behind[0]) in _TURNS else None
     return None
+
+
+def _kept_by(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> set[int]:
+    """What reads a call's results, copies aside (a piece is copied into the list that an eager gather fills)."""
+    found: set[int] = set()
+    for reader in _readers(p, uses, k):
+        found |= _kept_by(p, uses, reader) if _name(p, reader) in _COPIES else {reader}
+    return found
 
 
 def _readers(p: Program, uses: dict[int, list[tuple[int, int]]], k: int) -> list[int]:
@@ -107,21 +116,39 @@ def _is_slice(p: Program, k: int) -> bool:
 
 
 def mark_single(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
-    """Give splits with one reader's piece an op instance of their own that names the piece."""
+    """Give splits with one reader's piece an op instance of their own that names the piece.
+
+    Where a value is split once for each piece, the same way every time, all pieces are read.
+    """
     made: dict[tuple[int, int], int] = {}
+    single: dict[int, int] = {}
+    named: dict[int, int] = {}
+    pieces: dict[tuple[str, str, int], set[int]] = {}
     for k, kind in enumerate(p.kind):
         if kind != CALL or p.outs[k] < 2:
             continue
-        instance: OpInstance = p.instances[p.op[k]]
-        transform = transform_of(instance)
+        transform = transform_of(p.instances[p.op[k]])
         if transform is None or not transform.in_pieces:
             continue
         first = p.first[k]
         read = [j for j in range(p.outs[k]) if uses.get(first + j)]
-        if len(read) != 1:
+        pieces.setdefault(_split_of(p, k), set()).update(read)
+        if len(read) == 1:
+            single[k] = read[0]
+    for k, piece in single.items():
+        key = (p.op[k], piece)
+        if len(pieces[_split_of(p, k)]) > 1:
             continue
-        key = (p.op[k], read[0])
         if key not in made:
             made[key] = len(p.instances)
-            p.instances.append(attrs.evolve(instance, params={**instance.params, ONLY: read[0]}))
-        p.op[k] = made[key]
+            instance: OpInstance = p.instances[p.op[k]]
+            p.instances.append(attrs.evolve(instance, params={**instance.params, ONLY: piece}))
+        named[k] = made[key]
+    for k, index in named.items():
+        p.op[k] = index
+
+
+def _split_of(p: Program, k: int) -> tuple[str, str, int]:
+    """What a split splits, and how: the same for calls that differ only in the pieces that are read."""
+    instance = p.instances[p.op[k]]
+    return instance.target, str(instance.params), p.inputs[k][0]

@@ -10,16 +10,13 @@ from layoutcheck.arguments import Hole
 from layoutcheck.domains import Factor
 from layoutcheck.infer.calls.call import MERGED, Call, dim_of
 from layoutcheck.infer.calls.compare import counts_any, cut_signature, is_one_token, is_wild
-from layoutcheck.infer.calls.factor_rule import Matching, match
+from layoutcheck.infer.calls.factor_sources import Source, label_sources, summed_labels
 from layoutcheck.infer.calls.states import is_zero
 from layoutcheck.infer.solver.run import Runner, Typing, make_call, transform_of
-from layoutcheck.layouts import Layout, extent_of
+from layoutcheck.layouts import Axis, Layout
 from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, UNKNOWN, Program
-from layoutcheck.rules.types import Axis as LabelAxis
-from layoutcheck.rules.types import Variadic
 from layoutcheck.symbols import Size, divide_exact
 
-Source = tuple[int, int, Size]
 MAX_STEPS = 2000
 _FEW = 40
 _WRITING = frozenset(("index_put", "scatter", "index_add", "copy", "slice_scatter", "select_scatter"))
@@ -90,7 +87,7 @@ class Tracer:
         if signature:
             return any(i == inner and m in mesh_axes for i, m in signature)
         factors: tuple[Factor, ...] = () if is_one_token(of.axes[axis]) else of.axes[axis]
-        if any(not f.domain.is_feature and f.domain.kind != "variable" for f in factors):
+        if not _holds_feature(factors, inner):
             return False
         p = self.runner.program
         k = p.value_call[value]
@@ -182,7 +179,7 @@ class Tracer:
         if rule.kind == "elementwise":
             return _back_elementwise(call, outs[output], axis, inner)
         if rule.kind == "factors":
-            return _back_factors(call, output, outs[output], axis, inner)
+            return label_sources(call, output, outs[output], axis, inner)
         transform = transform_of(instance)
         if transform is None or transform.back is None:
             return None
@@ -341,6 +338,25 @@ class Tracer:
         return None
 
 
+def _holds_feature(axis: Axis, inner: Size) -> bool:
+    """Whether a rank's digit can stand `inner` elements from an axis' right end: in front of or inside a feature.
+
+    Of a batch flattened with its heads only the heads are features; one head a rank stands behind the batch.
+    """
+    right: Size = 1
+    behind: Factor | None = None
+    for f in reversed(axis):
+        if right == inner:
+            break
+        right = right * f.extent
+        behind = f
+        if right != inner and divide_exact(right, inner) is not None:
+            break
+    if behind is None:
+        return True
+    return behind.domain.is_feature or behind.domain.kind == "variable"
+
+
 def _writes_of(p: Program) -> dict[int, list[int]]:
     """Fresh buffers, with the calls that write into them or into slices of them."""
     found: dict[int, list[int]] = {}
@@ -369,16 +385,7 @@ def summed(call: Call) -> list[list[Source]]:
     """Groups of operand axes that a call sums over."""
     rule = call.rule
     if rule.kind == "factors":
-        found = match(call)
-        on_output = {
-            label.name for out in rule.outputs if out.pattern is not None for label in out.pattern.labels()
-        }
-        groups = []
-        for name, occurrences in found.labels.items():
-            if name in on_output or _is_whole(call, name):
-                continue
-            groups.append([(o.slot, o.source, extent_of(o.of.axes[o.axis]) * o.inner) for o in occurrences])
-        return groups
+        return summed_labels(call)
     if rule.kind == "code":
         from layoutcheck.transforms import find
 
@@ -397,77 +404,3 @@ def _back_elementwise(call: Call, out: Any, axis: int, inner: Size) -> list[Sour
         if at >= 0 and of.axes[at] and not counts_any(of.axes[at]):
             sources.append((slot, at, inner))
     return sources or None
-
-
-def _back_factors(call: Call, output: int, out: Any, axis: int, inner: Size) -> list[Source] | None:
-    rule = call.rule
-    if output >= len(rule.outputs) or not isinstance(out, Layout):
-        return None
-    pattern_out = rule.outputs[output]
-    found = match(call)
-    if pattern_out.kind == "same":
-        slot = call.slot(pattern_out.same_as or "")
-        return [(slot, axis, inner)] if slot >= 0 else None
-    if pattern_out.pattern is None:
-        return None
-    items: list[Any] = []
-    for item in pattern_out.pattern.axes:
-        if isinstance(item, Variadic):
-            depth = len(found.variadic.get(item.label.name, []))
-            items.extend((item, depth - 1 - i) for i in range(depth))
-        else:
-            items.append((item, 0))
-    if axis >= len(items):
-        return None
-    item, depth = items[axis]
-    if isinstance(item, Variadic):
-        if _is_whole(call, item.label.name):
-            return None
-        return _occurrences(found.variadic[item.label.name][depth], inner, _masks(call, found))
-    if not isinstance(item, LabelAxis) or any(_is_whole(call, label.name) for label in item.labels[:1]):
-        return None
-    return _label_sources(found, item, inner, _masks(call, found))
-
-
-def _masks(call: Call, found: Matching) -> set[int]:
-    """Slots of optional operands: what they lack of an axis they are broadcast over."""
-    optional = {operand.param for operand in call.rule.operands if operand.optional}
-    return {slot for param, slot, _ in found.matched if param in optional}
-
-
-def _is_whole(call: Call, label: str) -> bool:
-    return any(
-        x.whole and x.name == label for operand in call.rule.operands for x in operand.pattern.labels()
-    )
-
-
-def _label_sources(found: Matching, item: LabelAxis, inner: Size, broadcast: set[int]) -> list[Source] | None:
-    """Which label of a composite axis a cut falls into: the leftmost that it leads, heads before what a head holds."""
-    sizes = []
-    for label in item.labels:
-        occurrences = found.labels.get(label.name)
-        if not occurrences:
-            return None
-        sizes.append(next((extent_of(o.of.axes[o.axis]) for o in occurrences if o.of.axes[o.axis]), 1))
-    for i, label in enumerate(item.labels):
-        right: Size = 1
-        for size in sizes[i + 1 :]:
-            right = right * size
-        at = divide_exact(inner, right)
-        if at is None or divide_exact(sizes[i], at) is None or (at == 1 and sizes[i] != 1):
-            continue
-        return _occurrences(found.labels[label.name], at, broadcast)
-    return None
-
-
-def _occurrences(
-    occurrences: Any, inner: Size, broadcast: frozenset[int] | set[int] = frozenset()
-) -> list[Source] | None:
-    out = []
-    for o in occurrences:
-        axis = o.of.axes[o.axis]
-        if (o.slot in broadcast and not axis) or is_wild(axis):
-            # a mask of one head, and one head that was expanded to many, go with any share of the heads
-            continue
-        out.append((o.slot, o.source, inner * o.inner))
-    return out or None
