@@ -241,6 +241,8 @@ TRANSFORMS = {
     "einsum": "equation operands",
     "matmul": "self other",
     "grouped_mm": "self mat2",
+    "group_norm": "input num_groups weight bias",
+    "loss": "self target reduction",
     "conv": "input weight bias stride padding dilation groups",
     "all_gather": "x",
     "reduce_scatter": "x",

@@ -251,10 +251,12 @@ def _adjacent(pieces: list[Factor]) -> Axis | None:
 
 def _zigzag(call: Call, of: Layout, pieces: list[Factor]) -> tuple[Factor, dict[int, Factor]] | None:
     """Pieces r and 2p - 1 - r of 2p: rank r's share of tokens that causal attention loads evenly, in an order of their own."""
-    stretches = [_stretch(piece) for piece in pieces]
-    if len(pieces) != 2 or stretches[0] is None or stretches[1] is None:
+    if len(pieces) != 2:
         return None
-    (base, first), (other, second) = stretches
+    one, two = _stretch(pieces[0]), _stretch(pieces[1])
+    if one is None or two is None:
+        return None
+    (base, first), (other, second) = one, two
     length = pieces[0].extent
     if base is not other or pieces[1].extent != length:
         return None

@@ -39,11 +39,11 @@ def loss(call: Call) -> Result:
     bare = replace(of, axes=tuple(axes))
     bound = join_bound(call, [("self", slot, bare), ("target", target_slot, target)])
     reduction = call.get("reduction", 1)
-    out = layout(call.dtype(of.dtype), tuple(axes), bound)
+    # a look-up of log-probabilities is linear in them
+    partial = of.partial if call.name("self") in call.rule.linear else ()
+    out = layout(call.dtype(of.dtype), tuple(axes), bound, partial)
     if reduction != _NONE:
         out = _added(call, slot, out, mean=reduction != _SUM)
-    if call.get("outputs"):
-        return call.result(out, layout(of.dtype, (), out.bound_map, out.partial))
     return call.result(out)
 
 

@@ -166,6 +166,13 @@ def norms() -> Iterator[Sample]:
     yield _s("aten.native_layer_norm", input=TH, normalized_shape=h, weight=X("h"), bias=X("h"), eps=1e-5)
     yield _s("aten.rms_norm", input=BTH, normalized_shape=h, weight=X("h"))
     yield _s("aten.rms_norm", "no weight", input=TH, normalized_shape=h)
+    # the number of groups is a rank's own, which one number for all shards can't be
+    yield _s("aten.group_norm", input=X("t 12", states="full"), num_groups=4)
+    yield _s("aten.group_norm", "positions", input=X("b 12 k", states="full"), num_groups=4)
+    ids = X("t", "@7")
+    for op in ("aten.cross_entropy_loss", "aten.nll_loss", "aten.nll_loss_nd"):
+        for note, reduction in (("a row each", 0), ("mean", 1), ("summed", 2)):
+            yield Sample(op, {"self": X("t 7"), "target": ids, "reduction": reduction}, note=note)
     yield _s("aten.searchsorted.Tensor", sorted_sequence=X("k"), self=X("t h"))
     yield _s("aten.bucketize.Tensor", self=TH, boundaries=X("k"))
     yield _s("aten.isin.Tensor_Tensor", elements=X("t h", "i"), test_elements=X("k", "i", {"k": 12}))
