@@ -36,7 +36,7 @@ def bare(found: AnnotatedGraph) -> dict[str, object]:
     return document
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(
     st.sampled_from(("sequence-parallel", "dsa-cp-prefill")),
     st.data(),

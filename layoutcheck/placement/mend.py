@@ -20,7 +20,7 @@ from layoutcheck.infer.issues.entries import is_error
 from layoutcheck.infer.repairs.conversions import Conversion, conversions
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import apply
-from layoutcheck.layouts import Layout
+from layoutcheck.layouts import Layout, state_of
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance
 
@@ -106,8 +106,14 @@ class _Mender:
         """Outputs leave in the state in which they left."""
         for value in dict.fromkeys(self.analysis.program.inputs[k]):
             was, of = self.analysis.solution.typing.types[value], self._of(value)
-            for way in self._options(of, (*_TO_ALL, *_TO_SHARES)) if of is not was else ():
-                if way.layout == was:
+            if of is was or not isinstance(was, Layout):
+                continue
+            held = {state_of(was, m) for m in self.group.axes}
+            for way in self._options(of, (*_TO_ALL, *_TO_SHARES)):
+                if (
+                    way.layout.shape == was.shape
+                    and {state_of(way.layout, m) for m in self.group.axes} == held
+                ):
                     self._convert(k, value, of, way)
                     break
 
