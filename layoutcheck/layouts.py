@@ -86,7 +86,8 @@ def _canonical_axis(factors: Axis, bound: dict[int, list[Factor]]) -> Axis:
 
     A sharded feature that swallows its right neighbour changes its domain, so `bound` is updated in place.
     """
-    if len(factors) == 1 and (factors[0].extent != 1 or not factors[0].domain.is_feature):
+    lone = factors[0] if len(factors) == 1 else None
+    if lone is not None and lone.domain.kind != "flat" and (lone.extent != 1 or not lone.domain.is_feature):
         return factors
     out: list[Factor] = []
     for f in factors:

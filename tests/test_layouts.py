@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.indices import call, coordinates, held, mesh_of, number, same
 
-from layoutcheck.domains import Factor, anything, factor, feature, iota, padded, ranged, token, variable
+from layoutcheck.domains import Factor, anything, factor, feature, flat, iota, padded, ranged, token, variable
 from layoutcheck.infer.calls.compare import strength
 from layoutcheck.layouts import (
     Layout,
@@ -263,6 +263,14 @@ def test_a_pending_sum_times_what_is_whole_is_pending(x: Layout, pending: tuple[
     assert codes(total) == ["LC201"] * len(pending)
     square = call(MESH, "aten.mul.Tensor", summed, summed)
     assert codes(square) == ["LC201"] * len(pending)
+
+
+def test_packed_tokens_come_back_from_padding() -> None:
+    """A product of domains that was padded and cut off again is the product of its factors, as it was."""
+    packed = layout("float32", ((T.whole, S.whole),))
+    product = flat((T.whole, S.whole))
+    assert layout("float32", ((product.whole,),)) is packed
+    assert render(layout("float32", ((padded(product, 64).whole,),)), NAMES) == "f32[pad(T*S, 64)]"
 
 
 def cut_over(domain: Any, *over: int) -> dict[int, tuple[Factor, ...]]:

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from layoutcheck.cli import main
+from layoutcheck.errors import InputError
+from layoutcheck.placement.annotated import annotate
+from layoutcheck.testing import Decoder
+from layoutcheck.testing.decoder import Layers
 
 EXPORT = str(Path(__file__).parent.parent / "examples" / "exports" / "glm5_two_layers.pt2")
 CONTRADICTING = {
@@ -65,3 +69,23 @@ def test_a_contract_that_does_not_apply_leaves_the_others(
     assert [c["contract"] for c in document["refused"]] == ["odd"]
     assert main([*options, str(path)]) == 2
     assert main([*options, "sequence-parallel,no-such-contract"]) == 2
+
+
+def test_one_token_is_not_shared() -> None:
+    """No size tells a share of one token from all of it; where nothing is shared, one token is as good as many."""
+    layers = (Layers(kind="dense", repeats=1, heads=4, inner=8, period=1, nested=False),)
+    graph = Decoder(
+        stack=layers,
+        width=16,
+        tokens=1,
+        ranks=4,
+        rank=0,
+        style="tp",
+        carried="hidden",
+        fused=False,
+        mtp=False,
+    ).build()
+    given = {"tokens": [("hidden_states", 0)]}
+    with pytest.raises(InputError, match="a single token can't be shared among the 4 ranks of tp"):
+        annotate(graph, "sequence-parallel", **given)
+    assert annotate(graph, "tensor-parallel", **given).check().errors == ()

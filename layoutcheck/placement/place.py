@@ -11,6 +11,7 @@ import attrs
 
 from layoutcheck.contracts.applies import NO_LAYER, missing_group, other_kind
 from layoutcheck.contracts.model import Contract
+from layoutcheck.contracts.sites import sites_of
 from layoutcheck.cost.prices import ByteRates, HardwarePrices, Prices
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph
@@ -32,7 +33,7 @@ from layoutcheck.placement.program_problem import ProgramProblem, build_problem
 from layoutcheck.placement.repeats import ends_apart
 from layoutcheck.placement.solve import solve
 from layoutcheck.placement.stuck import stuck
-from layoutcheck.placement.tokens import Tokens, stream_domain
+from layoutcheck.placement.tokens import Tokens, packed_domain, stream_domain
 from layoutcheck.program import CALL, OUTPUT
 from layoutcheck.regions.expand import expand_ends
 from layoutcheck.regions.fusion_rules import FusionBook
@@ -187,7 +188,7 @@ class _Placing:
         _known_sizes(analysis, self.values)
         roles = find_roles(analysis)
         group = group_for(analysis, self.contract, roles)
-        base = _base(analysis, roles, group)
+        base = _base(analysis, roles, group, self.contract)
         demands = demands_of(base, roles, self.contract)
         weights = cut_blocks(base, roles, demands, planned(analysis, self.plan))
         if weights.biased and self.again is not None and not biased:
@@ -270,9 +271,15 @@ class _Placing:
         return found if price is None or found.placement.price < price else None
 
 
-def _base(analysis: Analysis, roles: Roles, group: Group) -> Base:
+def _base(analysis: Analysis, roles: Roles, group: Group, contract: Contract) -> Base:
     """The program below its conversions. Raises InputError where the residual stream has no token axis."""
-    domain = stream_domain(roles, list(analysis.solution.typing.types))
+    types = list(analysis.solution.typing.types)
+    local = [b for b in contract.boundaries if b.require == ("Local",)]
+    domain = None
+    if not any(b.role == "residual" for b in local):
+        sites = [site for b in local for site in sites_of(analysis, roles, b)]
+        domain = packed_domain(types[s.value] for s in sites if s.value < len(types))
+    domain = domain or stream_domain(roles, types)
     if domain is None:
         raise InputError("the residual stream counts no tokens: name them with --tokens INPUT:DIM")
     return strip(analysis, Tokens(analysis.mesh, group, domain), _trusted(analysis, roles))
@@ -395,4 +402,10 @@ def _written(placed: Placed) -> Placed:
     )
     placed.graph = emitter.write()
     placed.inserted = emitter.inserted
+    if tokens.domain.extent == 1 and any(i.kind != "all_reduce" for i in placed.inserted):
+        i = next(i for i in placed.inserted if i.kind != "all_reduce")
+        raise InputError(
+            f"a single token can't be shared among the {tokens.group.size} ranks of {tokens.group.name}: no size tells a share"
+            f" of it from all of it ({placed.reason(i)}); export the graph with a symbolic number of tokens, or with more of them"
+        )
     return placed

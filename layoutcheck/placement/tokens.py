@@ -1,14 +1,17 @@
 """The tokens that placement cuts, and a value's layout in each state.
 
-One token domain is cut over one group: that of the residual stream. A value is *Full* with every digit of that domain on its
+One token domain is cut over one group: that of the residual stream, or the packed tokens of several sequences where a contract wants
+shares of such rows only. A value is *Full* with every digit of that domain on its
 axes, *Local* with the group's digit of the first of these axes taken off, *Partial* where it is Full but for a pending sum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
-from layoutcheck.domains import Domain, Factor, base_of, is_token_like, padded
+from layoutcheck.domains import Domain, Factor, base_of, flat, is_token_like, padded
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.roles import Roles
@@ -52,17 +55,31 @@ class Tokens:
             return True
         return base.kind == "iota" and base.extent is self.domain.extent
 
+    @property
+    def parts(self) -> tuple[Factor, ...]:
+        """The factors of which a Full axis shows the domain: several where it is a product of packed ones."""
+        return self.domain.args if self.domain.kind == "flat" else (self.domain.whole,)
+
     def place(self, of: Layout) -> tuple[int, int] | None:
-        """The first axis that holds the whole domain, and which of its factors that is."""
+        """The first axis that holds the whole domain, and which of its factors that is (the first one of a product)."""
+        parts = self.parts
         for i, axis in enumerate(of.axes):
             for j, f in enumerate(axis):
-                if f.is_whole and self._is_mine(f.domain):
+                if (f.is_whole and self._is_mine(f.domain)) or (
+                    len(parts) > 1 and axis[j : j + len(parts)] == parts
+                ):
                     return i, j
         return None
 
+    def _width(self, of: Layout, at: tuple[int, int]) -> int:
+        """How many factors of an axis the domain takes up there."""
+        return 1 if self._is_mine(of.axes[at[0]][at[1]].domain) else len(self.parts)
+
     def holds(self, of: Layout) -> bool:
         """Whether any digit of the domain, or of rows in another order, is on an axis."""
-        return self.is_reordered(of) or any(self._is_mine(f.domain) for axis in of.axes for f in axis)
+        if self.is_reordered(of) or any(self._is_mine(f.domain) for axis in of.axes for f in axis):
+            return True
+        return len(self.parts) > 1 and self.place(of) is not None
 
     def shares(self, size: Size) -> Size | None:
         """The local extent of an axis that counts a multiple of all tokens; None for another axis."""
@@ -132,7 +149,8 @@ class Tokens:
         if at is None or any(m in of.bound_map or m in of.partial for m in self.group.axes):
             return None
         dim, j = at
-        f = of.axes[dim][j]
+        width = self._width(of, at)
+        f = of.axes[dim][j] if width == 1 else self.domain.whole
         digit = f
         each = divide_exact(f.domain.extent, self.group.size)
         if each is None:
@@ -145,7 +163,7 @@ class Tokens:
         bound = dict(of.bound_map)
         for m, b in taken[1].items():
             bound[m] = (*bound.get(m, ()), b)
-        axis = (*of.axes[dim][:j], taken[0], *of.axes[dim][j + 1 :])
+        axis = (*of.axes[dim][:j], taken[0], *of.axes[dim][j + width :])
         return replace(of, axes=(*of.axes[:dim], axis, *of.axes[dim + 1 :]), bound=bound)
 
     def partial(self, of: Layout) -> Layout | None:
@@ -165,7 +183,7 @@ class Tokens:
             return None
         dim, j = at
         lead = [f for f in of.axes[dim][:j] if f.extent != 1]
-        return None if lead or len(of.axes[dim]) > j + 1 else dim
+        return None if lead or len(of.axes[dim]) > j + self._width(of, at) else dim
 
 
 def _parts(domain: Domain) -> list[Domain]:
@@ -180,6 +198,24 @@ def _plain(value: tuple[object, ...] | None) -> tuple[object, ...] | None:
         inner = value[1]
         return inner if isinstance(inner, tuple) else None
     return None if value == ("padded",) else value
+
+
+def packed_domain(rows: Iterable[object]) -> Domain | None:
+    """The product of token domains that all of these values have as their rows; None where they have no such rows alike."""
+    found: set[tuple[Factor, ...]] = set()
+    for of in rows:
+        if not isinstance(of, Layout):
+            continue
+        wide = [tuple(f for f in axis if f.extent != 1) for axis in of.axes]
+        rows_of = [axis for axis in wide if any(is_token_like(f.domain) for f in axis)]
+        if (
+            len(rows_of) != 1
+            or len(rows_of[0]) < 2
+            or not all(f.is_whole and is_token_like(f.domain) for f in rows_of[0])
+        ):
+            return None
+        found.add(rows_of[0])
+    return flat(found.pop()) if len(found) == 1 else None
 
 
 def stream_domain(roles: Roles, types: list[object]) -> Domain | None:

@@ -146,5 +146,6 @@ def compared(
 
 
 def fitting(family: str) -> tuple[str, ...]:
-    """The contracts that are meant for a family's prefill."""
-    return (*CONTRACTS, *SPARSE) if family == "GlmMoeDsa" else CONTRACTS
+    """The contracts that are meant for a family; several sequences packed for experts, too."""
+    experts = ("mc2-decode",) if any("experts" in key for key in FAMILIES[family]) else ()
+    return (*CONTRACTS, *(SPARSE if family == "GlmMoeDsa" else ()), *experts)
