@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 
-from hypothesis import Phase, assume, event, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from support import engine
 from support.editing import Editor
@@ -36,7 +36,7 @@ def bare(found: AnnotatedGraph) -> dict[str, object]:
     return document
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate])
+@settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(("sequence-parallel", "dsa-cp-prefill")),
     st.data(),

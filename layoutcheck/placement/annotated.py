@@ -20,7 +20,7 @@ from layoutcheck.infer.diagnosis.diagnose import diagnose
 from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.infer.solver.together import mark_constant, slice_calls
 from layoutcheck.layouts import Layout, render
-from layoutcheck.placement.mend import mended
+from layoutcheck.placement.mend import mended, outputs_as_before
 from layoutcheck.placement.place import Placed, place
 from layoutcheck.placement.provenance import original_of, recorded
 from layoutcheck.readers import load
@@ -247,12 +247,17 @@ def annotate(
 
 def _without_faults(analysis: Analysis, contract: Contract, solved: Callable[[Graph], Analysis]) -> Analysis:
     """The program with wrong conversions over the contract's group mended, as far as that goes."""
+    first = analysis
     for _ in range(MAX_MENDED):
         group = analysis.mesh.groups.get(contract.group)
         graph = mended(analysis, group) if group is not None else None
         if graph is None:
             break
         analysis = solved(graph)
+    group = analysis.mesh.groups.get(contract.group)
+    if analysis is not first and group is not None:
+        graph = outputs_as_before(first, analysis, group)
+        analysis = analysis if graph is None else solved(graph)
     return analysis
 
 

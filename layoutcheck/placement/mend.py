@@ -68,6 +68,23 @@ def _dispatches(analysis: Analysis, k: int) -> Iterator[int]:
         seen.update(p.inputs[maker])
 
 
+def outputs_as_before(was: Analysis, analysis: Analysis, group: Group) -> Graph | None:
+    """The mended graph with outputs in the state in which they left before; None where they are."""
+    p = analysis.program
+    mender = _Mender(analysis, group, set(), set())
+    for k, kind in enumerate(p.kind):
+        for value in dict.fromkeys(p.inputs[k]) if kind == OUTPUT else ():
+            known = was.program.by_name.get(p.name_of(value))
+            old, of = was.solution.typing.types[known] if known is not None else None, mender.of(value)
+            if not isinstance(old, Layout) or _is_cut(old, group) == _is_cut(of, group):
+                continue
+            for way in mender.options(of, (*_TO_ALL, *_TO_SHARES)):
+                if way.layout.shape == old.shape:
+                    mender.convert(k, value, of, way)
+                    break
+    return edited(analysis, group, mender.found) if mender.found else None
+
+
 @attrs.define
 class _Mender:
     """One walk through a program.
@@ -87,37 +104,20 @@ class _Mender:
     def edits(self) -> list[Edit]:
         p = self.analysis.program
         for k, kind in enumerate(p.kind):
-            if kind == OUTPUT:
-                self._output(k)
             if kind == PLACEHOLDER or not p.outs[k]:
                 continue
             moved = any(v in self.now for v in p.inputs[k])
             if kind in (REGION_BEGIN, REGION_END, REGION_COPY):
                 if moved:
-                    self.now[p.first[k]] = self._of(p.inputs[k][0])
+                    self.now[p.first[k]] = self.of(p.inputs[k][0])
             elif kind == CALL and (moved or k in self.wrong or k in self.dispatches):
                 self._call(k)
         return self.found
 
-    def _of(self, value: int) -> Any:
+    def of(self, value: int) -> Any:
         return self.now.get(value, self.analysis.solution.typing.types[value])
 
-    def _output(self, k: int) -> None:
-        """Outputs leave in the state in which they left."""
-        for value in dict.fromkeys(self.analysis.program.inputs[k]):
-            was, of = self.analysis.solution.typing.types[value], self._of(value)
-            if of is was or not isinstance(was, Layout):
-                continue
-            held = {state_of(was, m) for m in self.group.axes}
-            for way in self._options(of, (*_TO_ALL, *_TO_SHARES)):
-                if (
-                    way.layout.shape == was.shape
-                    and {state_of(way.layout, m) for m in self.group.axes} == held
-                ):
-                    self._convert(k, value, of, way)
-                    break
-
-    def _convert(self, k: int, value: int, of: Layout, way: Conversion) -> None:
+    def convert(self, k: int, value: int, of: Layout, way: Conversion) -> None:
         edit = Convert(value, way.kind, _axis(of, way), _cuts_padding(way), frozenset((k,)))
         if edit not in self.found:
             self.found.append(edit)
@@ -127,19 +127,19 @@ class _Mender:
         instance = p.instances[p.op[k]]
         if instance.rule is None or instance.error is not None:
             return
-        ins = tuple(self._of(v) for v in p.inputs[k])
+        ins = tuple(self.of(v) for v in p.inputs[k])
         result = self._apply(instance, ins)
         if k in self.dispatches:
-            shares = {i: ways[0] for i, of in enumerate(ins) if (ways := self._options(of, ("slice",)))}
+            shares = {i: ways[0] for i, of in enumerate(ins) if (ways := self.options(of, ("slice",)))}
             result = self._converted(k, instance, ins, shares) or result
         faults = [issue for issue in _issues(result) if _is_of_states(issue)]
         if faults:
             result = self._repaired(k, instance, ins, faults[0]) or result
         for j, of in enumerate(result.outs[: p.outs[k]]):
-            if of is not self._of(p.first[k] + j):
+            if of is not self.of(p.first[k] + j):
                 self.now[p.first[k] + j] = of
         for slot, of in result.mutated.items():
-            if 0 <= slot < len(p.inputs[k]) and of is not self._of(p.inputs[k][slot]):
+            if 0 <= slot < len(p.inputs[k]) and of is not self.of(p.inputs[k][slot]):
                 self.now[p.inputs[k][slot]] = of
 
     def _apply(self, instance: OpInstance, ins: tuple[Any, ...]) -> Result:
@@ -177,14 +177,14 @@ class _Mender:
         if _issues(result):
             return None
         for i, way in ways.items():
-            self._convert(k, p.inputs[k][i], ins[i], way)
+            self.convert(k, p.inputs[k][i], ins[i], way)
         return result
 
     def _exchanged(self, k: int, kind: str) -> Result | None:
         """A conversion of a kind over the group in a call's place, of what the call reads first; None where there is none."""
         source = self.analysis.program.inputs[k][0]
-        of = self._of(source)
-        for way in self._options(of, (kind,)):
+        of = self.of(source)
+        for way in self.options(of, (kind,)):
             if not _cuts_padding(way):
                 edit = Exchange(k, source, kind, _axis(of, way))
                 if edit not in self.found:
@@ -197,11 +197,11 @@ class _Mender:
         p = self.analysis.program
         value = p.inputs[k][slot]
         for _ in range(MAX_CHAIN):
-            of, maker = self._of(value), p.value_call[value]
+            of, maker = self.of(value), p.value_call[value]
             if not isinstance(of, Layout) or not _is_stretch(of) or p.kind[maker] != CALL:
                 return
             rule = p.instances[p.op[maker]].rule
-            source = self._of(p.inputs[maker][0]) if p.inputs[maker] else None
+            source = self.of(p.inputs[maker][0]) if p.inputs[maker] else None
             if rule is None or not isinstance(source, Layout):
                 return
             if rule.code in ("slice", "narrow") and p.outs[maker] == 1 and not _is_stretch(source):
@@ -222,15 +222,15 @@ class _Mender:
 
     def _choices(self, ins: tuple[Any, ...]) -> Iterator[dict[int, Conversion]]:
         """Conversions of operands to try: all of them to all tokens, one of them, then shares of one."""
-        whole = {i: self._options(of, _TO_ALL) for i, of in enumerate(ins)}
+        whole = {i: self.options(of, _TO_ALL) for i, of in enumerate(ins)}
         for at in range(max((len(ways) for ways in whole.values()), default=0)):
             yield {i: ways[min(at, len(ways) - 1)] for i, ways in whole.items() if ways}
         for i, ways in whole.items():
             yield from ({i: way} for way in ways)
         for i, of in enumerate(ins):
-            yield from ({i: way} for way in self._options(of, _TO_SHARES))
+            yield from ({i: way} for way in self.options(of, _TO_SHARES))
 
-    def _options(self, of: Any, kinds: tuple[str, ...]) -> list[Conversion]:
+    def options(self, of: Any, kinds: tuple[str, ...]) -> list[Conversion]:
         """Conversions of one layout over the group; those that cut padding off first."""
         if not isinstance(of, Layout) or any(of.is_mixed(m) for m in self.group.axes):
             return []
@@ -257,6 +257,11 @@ def _cuts_padding(way: Conversion) -> bool:
 def _is_stretch(of: Layout) -> bool:
     """Whether an axis holds a stretch of the tokens that is no rank's share by its layout."""
     return any(f.domain.kind == "range" for axis in of.axes for f in axis)
+
+
+def _is_cut(of: Any, group: Group) -> bool:
+    """Whether ranks hold parts of a value's rows or features: behind a fault it is not known which of them."""
+    return isinstance(of, Layout) and any(state_of(of, m) in ("Local", "Sharded") for m in group.axes)
 
 
 def _axis(of: Layout, way: Conversion) -> int:
