@@ -65,6 +65,10 @@ class _Making:
         self.levels.append(at)
         return len(self.ops) - 1
 
+    def reads(self, value: int) -> int:
+        """How many operands of the ops so far are a value."""
+        return sum(op.reads.count(value) for op in self.ops)
+
     def op(self, known: list[int], at: tuple[int, ...]) -> int:
         """An op that reads known values: pointwise, a product with a cut weight, or one with queries and keys."""
         draw = self.draw
@@ -90,7 +94,8 @@ class _Making:
         """A repeated body; the values that it hands on behind it.
 
         What it hands on it has computed, each value another one: a value that goes through unchanged, or out under two names,
-        is one value in the graph written out, whose conversions all repeats share.
+        is one value in the graph written out, whose conversions all repeats share. So is one that is read in its own repeat and by
+        several in the next, which may have it in two states: what is handed on is then a result that its own repeat does not read.
         """
         draw = self.draw
         number = len(self.ties)
@@ -110,7 +115,11 @@ class _Making:
         lasts, ties = [], []
         states = (FULL, LOCAL, PARTIAL) if self.partial else (FULL, LOCAL)
         mine = [v for v in now if v not in known and v not in begins]
-        backs = draw(st.permutations(mine))
+        backs = list(draw(st.permutations(mine)))[: len(begins)]
+        for i, (begin, back) in enumerate(zip(begins, backs)):
+            if self.reads(begin) > 1 and self.reads(back):
+                body |= {len(self.ops)}
+                backs[i] = self.op([back], here)
         for entry, begin, back in zip(entries, begins, backs):
             end, last = self.value(at), self.value(at)
             modes = tuple(Mode((s, s), (s, s, s)) for s in states)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, assume, find, given, settings
+from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 import layoutcheck
@@ -46,8 +46,6 @@ def test_decoders_depart_from_contracts_of_other_styles(decoder: Decoder, name: 
 @settings(max_examples=200)
 @given(decoders(), contracts())
 def test_any_contract_says_the_same_of_both_forms(decoder: Decoder, contract: Contract) -> None:
-    # a router's state that the norm of an attention block adds to is read as a stream of its own, in either form another way
-    assume(decoder.carried != "state")
     assert found(decoder.build("repeated"), contract) == found(decoder.build("expanded"), contract)
 
 

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.pieces import pieces, run_piece
 
 import layoutcheck
 from layoutcheck.contracts import load_contract
@@ -19,6 +20,7 @@ from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 from layoutcheck.regions import find_regions
 from layoutcheck.testing import Decoder, Layers, decoders
 
+NIGHTLY = 2_000
 SLOW = list(HealthCheck)
 PLAIN = ("sequence-parallel", "tensor-parallel")
 
@@ -66,20 +68,19 @@ def same(decoder: Decoder, contract: Contract | str, repeated: Graph | None = No
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
-@given(decoders(carried=("hidden", "pair"), max_repeats=5), contracts())
+@given(decoders(max_repeats=5), contracts())
 def test_repeated_and_expanded_decoders(decoder: Decoder, contract: Contract) -> None:
     same(decoder, contract)
 
 
 @pytest.mark.nightly
-@settings(max_examples=5_000, deadline=None, suppress_health_check=SLOW)
-@given(decoders(carried=("hidden", "pair"), max_repeats=5, max_stacks=3), contracts())
-def test_repeated_and_expanded_decoders_at_length(decoder: Decoder, contract: Contract) -> None:
-    same(decoder, contract)
+@pieces
+def test_repeated_and_expanded_decoders_at_length(piece: int) -> None:
+    run_piece(piece, NIGHTLY, same, decoders(max_repeats=5, max_stacks=3), contracts())
 
 
 @pytest.mark.parametrize("contract", ["dsa-cp-prefill", "dsa-cp-entry-slice", *PLAIN])
-@pytest.mark.parametrize("carried", ["hidden", "pair"])
+@pytest.mark.parametrize("carried", ["hidden", "pair", "state"])
 @pytest.mark.parametrize(
     "stack",
     [

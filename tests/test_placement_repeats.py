@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from placement_problems import Repeated, repeated
+from support.pieces import pieces, run_piece
 
 from layoutcheck.placement.certificate import verify
 from layoutcheck.placement.problem import FULL, LOCAL, Infeasible, Mode, Op, Problem, Value
@@ -60,18 +61,27 @@ def test_repeats_cost_what_they_cost_written_out(made: Repeated, n: int) -> None
 
 
 @pytest.mark.nightly
-@settings(max_examples=NIGHTLY, deadline=None, suppress_health_check=SLOW)
-@given(repeated(), st.integers(2, 9))
-def test_repeats_cost_what_they_cost_written_out_at_length(made: Repeated, n: int) -> None:
-    holds(made, n)
+@pieces
+def test_repeats_cost_what_they_cost_written_out_at_length(piece: int) -> None:
+    run_piece(piece, NIGHTLY, holds, repeated(), st.integers(2, 9))
+
+
+def grows_evenly(made: Repeated, more: int) -> None:
+    counts = [(12 + i * more, *[5] * (len(made.ties) - 1)) for i in range(3)]
+    found = [placed(made, times) for times in counts]
+    assert None in found or found[2] - found[1] == found[1] - found[0]  # type: ignore[operator]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(repeated(), st.integers(1, 1000))
 def test_far_from_the_ends_one_more_repeat_costs_what_the_one_before_cost(made: Repeated, more: int) -> None:
-    counts = [(12 + i * more, *[5] * (len(made.ties) - 1)) for i in range(3)]
-    found = [placed(made, times) for times in counts]
-    assert None in found or found[2] - found[1] == found[1] - found[0]  # type: ignore[operator]
+    grows_evenly(made, more)
+
+
+@pytest.mark.nightly
+@pieces
+def test_far_from_the_ends_one_more_repeat_costs_what_the_one_before_cost_at_length(piece: int) -> None:
+    run_piece(piece, NIGHTLY // 4, grows_evenly, repeated(), st.integers(1, 1000))
 
 
 def tied(state: int) -> tuple[Problem, tuple[Region, ...]]:
@@ -123,6 +133,31 @@ def test_a_body_that_cannot_be_alike_is_placed_with_its_ends_written_out() -> No
         solve(problem)
     assert ends_apart(problem, regions, None) == {0: (1, 0)}
     assert solve(unrolled(problem, regions, {0: (1, 0)})).price == 3 + 9
+
+
+def shared_with_the_next(times: int) -> tuple[Problem, tuple[Region, ...]]:
+    """What is handed on is born Full; its own repeat reads a share of it, and the next one the whole and a share."""
+    both = (LOCAL, FULL)
+    ops = (
+        Op((), (0,), (Mode((), (FULL,)),)),
+        Op((1,), (2,), (Mode((FULL,), (FULL,), times),)),
+        Op((1, 2), (3,), (Mode((LOCAL, LOCAL), (LOCAL,), times),)),
+        Op((0, 2), (1, 4, 5), tuple(Mode((s, s), (s, s, s)) for s in both)),
+        Op((5,), (), (Mode((FULL,), ()),)),
+    )
+    inside, around = Value(90 * times, 90 * times, 180 * times, 2 * times), Value(90, 90, 180, 2)
+    values = (around, inside, inside, inside, around, around)
+    return Problem(ops, values), (Region(0, (3,), frozenset((1, 2)), times),)
+
+
+@pytest.mark.parametrize("times", [20, 78])
+def test_a_conversion_that_two_repeats_could_share_writes_no_repeat_out(times: int) -> None:
+    """Each repeat slices what it gets and what it gives; written out, the next one reads the share that is there."""
+    problem, regions = shared_with_the_next(times)
+    tied = solve(problem).price
+    assert tied == times * (1 + 1 + 2 + 2)
+    assert solve(unrolled(problem, regions, {0: (times, times)})).price == times * (1 + 1 + 2) + 2
+    assert ends_apart(problem, regions, tied) == {}
 
 
 # ---- these tests can fail

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
+from support.pieces import pieces, run_piece
 
 import layoutcheck
 from layoutcheck.graph import Graph, Node, Ref
@@ -32,7 +33,6 @@ from layoutcheck.testing.chains import Chain
 
 EXAMPLES = 1_000
 NIGHTLY = 20_000
-LONG = settings(max_examples=NIGHTLY, suppress_health_check=list(HealthCheck))
 
 
 def check_chain(chain: Chain) -> None:
@@ -57,7 +57,7 @@ def test_random_bodies(chain: Chain) -> None:
 @settings(max_examples=EXAMPLES // 4)
 @given(op_chains(wrong=True))
 def test_random_bodies_that_may_be_wrong(chain: Chain) -> None:
-    assert_same_typing(chain.build("repeated"), layouts=False)
+    check_rightness(chain)
 
 
 @settings(max_examples=EXAMPLES // 5)
@@ -66,25 +66,27 @@ def test_random_decoders(decoder: Decoder) -> None:
     check_decoder(decoder)
 
 
-@pytest.mark.nightly
-@LONG
-@given(op_chains(streams=3, max_steps=12))
-def test_random_bodies_at_length(chain: Chain) -> None:
-    check_chain(chain)
-
-
-@pytest.mark.nightly
-@LONG
-@given(op_chains(wrong=True, max_steps=12))
-def test_random_bodies_that_may_be_wrong_at_length(chain: Chain) -> None:
+def check_rightness(chain: Chain) -> None:
+    """A chain that may be wrong is right or wrong in both forms."""
     assert_same_typing(chain.build("repeated"), layouts=False)
 
 
 @pytest.mark.nightly
-@LONG
-@given(decoders(max_stacks=3))
-def test_random_decoders_at_length(decoder: Decoder) -> None:
-    check_decoder(decoder)
+@pieces
+def test_random_bodies_at_length(piece: int) -> None:
+    run_piece(piece, NIGHTLY, check_chain, op_chains(streams=3, max_steps=12))
+
+
+@pytest.mark.nightly
+@pieces
+def test_random_bodies_that_may_be_wrong_at_length(piece: int) -> None:
+    run_piece(piece, NIGHTLY, check_rightness, op_chains(wrong=True, max_steps=12))
+
+
+@pytest.mark.nightly
+@pieces
+def test_random_decoders_at_length(piece: int) -> None:
+    run_piece(piece, NIGHTLY, check_decoder, decoders(max_stacks=3))
 
 
 def _mixed(b: Builder, values: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -1,7 +1,7 @@
 """The cheapest placement as an integer program, where the chain argument fails (HiGHS, in scipy).
 
 One variable per op and mode; per value and state one that says whether it is available so; per conversion one that says
-whether it is made.
+whether it is made. Of placements of one price that is taken whose ops are on the lower states, so that equal repeats come out equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from layoutcheck.errors import InputError
 from layoutcheck.placement.mincut import allowed_pairs
-from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Infeasible, Problem
+from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Infeasible, Op, Problem
 
 
 class _Model:
@@ -18,10 +18,12 @@ class _Model:
 
     def __init__(self) -> None:
         self.prices: list[int] = []
+        self.ranks: list[int] = []
         self.rows: list[tuple[dict[int, int], int, int]] = []
 
-    def var(self, price: int) -> int:
+    def var(self, price: int, rank: int = 0) -> int:
         self.prices.append(price)
+        self.ranks.append(rank)
         return len(self.prices) - 1
 
     def row(self, terms: dict[int, int], low: int, high: int) -> None:
@@ -47,8 +49,10 @@ def solve(problem: Problem) -> tuple[tuple[int, ...], float]:
     chosen: dict[tuple[int, int], int] = {}
     for o, op in enumerate(problem.ops):
         if len(op.modes) > 1:
+            passes = _passes(op)
             for j, mode in enumerate(op.modes):
-                chosen[(o, j)] = model.var(mode.price)
+                rank = 0 if passes else sum(s for s in (*mode.needs, *mode.gives) if s)
+                chosen[(o, j)] = model.var(mode.price, rank)
             model.row({chosen[(o, j)]: 1 for j in range(len(op.modes))}, 1, 1)
     readers = problem.readers()
     for v, writer in problem.writer().items():
@@ -60,8 +64,10 @@ def solve(problem: Problem) -> tuple[tuple[int, ...], float]:
     )
     unit = max([abs(p) for p in model.prices] or [1]) or 1
     scale = max(1.0, unit / 1e6)
+    # All ranks together are less than the least difference between two prices.
+    nudge = 0.25 / max(1, sum(model.ranks))
     found = milp(
-        np.array(model.prices, dtype=float) / scale,
+        (np.array(model.prices, dtype=float) + nudge * np.array(model.ranks)) / scale,
         constraints=LinearConstraint(matrix.tocsr(), [r[1] for r in model.rows], [r[2] for r in model.rows]),
         integrality=np.ones(n),
         bounds=Bounds(0, 1),
@@ -72,7 +78,12 @@ def solve(problem: Problem) -> tuple[tuple[int, ...], float]:
     picked = {o: j for (o, j), x in chosen.items() if found.x[x] > 0.5}
     bound = getattr(found, "mip_dual_bound", None)
     modes = tuple(picked.get(o, 0) for o in range(len(problem.ops)))
-    return modes, (found.fun if bound is None else bound) * scale
+    return modes, (found.fun if bound is None else bound) * scale - 0.25
+
+
+def _passes(op: Op) -> bool:
+    """Whether an op hands on what it gets, in every state and for nothing, as what ties a body to itself does."""
+    return all(m.price == 0 and len({*m.needs, *m.gives}) == 1 for m in op.modes)
 
 
 def _value(

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import networkx as nx
+from networkx.algorithms.flow import boykov_kolmogorov
 
 from layoutcheck.placement.problem import FULL, LOCAL, Infeasible, Label, Op, Problem, Value
 
@@ -189,7 +190,7 @@ def cut(edges: Sequence[Edge]) -> tuple[int, dict[tuple[Any, Any], int], frozens
         else:
             graph.add_edge(x, y, capacity=capacity)
     try:
-        value, flows = nx.maximum_flow(graph, SOURCE, SINK)
+        value, flows = nx.maximum_flow(graph, SOURCE, SINK, flow_func=boykov_kolmogorov)
     except nx.NetworkXUnbounded:
         raise Infeasible from None
     flow = {(x, y): f for x, out in flows.items() for y, f in out.items() if f}

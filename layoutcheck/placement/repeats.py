@@ -204,21 +204,38 @@ def ends_apart(problem: Problem, regions: Sequence[Region], price: int | None) -
         raise Infeasible
     if best == price:
         return {}
+    gain = None
     while depth < MAX_DEPTH and any(2 * depth < r.times for r in several):
         deeper = _price(problem, regions, {r.id: (depth + 1, depth + 1) for r in several})
-        if deeper == best:
-            break
-        best, depth = deeper, depth + 1
+        assert deeper is not None
+        if deeper == best or best - deeper == gain:
+            break  # what every further repeat saves is no matter of the ends
+        gain, best, depth = best - deeper, deeper, depth + 1
     ends: dict[Any, tuple[int, int]] = {r.id: (depth, depth) for r in several}
     for region in several:
+        alike = _saved(problem, regions, region, ends, best) if gain else 0
         for side in (0, 1):
-            while ends[region.id][side]:
+            for fewer in range(ends[region.id][side]):
                 first, last = ends[region.id]
-                fewer = (first - 1, last) if side == 0 else (first, last - 1)
-                if _price(problem, regions, {**ends, region.id: fewer}) != best:
+                tried = (fewer, last) if side == 0 else (first, fewer)
+                paid = _price(problem, regions, {**ends, region.id: tried})
+                if paid is not None and paid - best <= alike * (ends[region.id][side] - fewer):
+                    ends[region.id], best = tried, paid
                     break
-                ends[region.id] = fewer
     return {key: value for key, value in ends.items() if value != (0, 0)}
+
+
+def _saved(problem: Problem, regions: Sequence[Region], region: Region, ends: Ends, price: int) -> int:
+    """What one more repeat of a region written out saves, however many are.
+
+    A value that its own repeat and the next one read, the next in two states, is converted in each of them, and once for both where
+    repeats are written out. That is worth no repeat.
+    """
+    first, last = ends[region.id]
+    if first + last + 2 > region.times:
+        return 0
+    more = _price(problem, regions, {**ends, region.id: (first + 1, last)})
+    return price - more if more is not None else 0
 
 
 def _price(problem: Problem, regions: Sequence[Region], ends: Ends) -> int | None:

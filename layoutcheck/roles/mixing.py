@@ -25,9 +25,12 @@ def mixture_of(flow: Flow, value: int) -> int | None:
         return None
     if not (fact.pointwise or fact.reduces or fact.factors or flow.is_product_of_activations(call)):
         return None
+    rule = flow.program.instances[flow.program.op[call]].rule
     alike = []
-    for v in flow.data_inputs(call):
+    for v, param in zip(flow.program.inputs[call], fact.params):
         before = flow.layout(v)
+        if flow.is_index(v) or (rule is not None and rule.kind == "elementwise" and param not in rule.linear):
+            continue  # an activation weighs nothing: what it gives is another value, not rows of this one
         if flow.kinds[v] == "A" and before is not None and before.rank and before.shape[-1] == of.shape[-1]:
             alike.append(v)
     return alike[0] if len(alike) == 1 else None
