@@ -147,8 +147,12 @@ def _marked(*markers: tuple[str, str, str, int]) -> Graph:
     ],
 )
 def test_markers_that_do_not_pair_up(markers: list[tuple[str, str, str, int]], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        find_regions(_marked(*markers))
+    graph = _marked(*markers)
+    with pytest.raises(InputError, match=message) as raised:
+        find_regions(graph)
+    (found,) = layoutcheck.check(graph).errors
+    assert (found.code, found.node) == ("LC903", raised.value.where)
+    assert found.message == f"the markers of repeated bodies do not pair up: {raised.value.message}"
 
 
 # ---- expand

@@ -18,7 +18,7 @@ def repeat_numbers(text: str | None) -> list[int] | None:
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdecimal() and len(word) <= 7 for word in words):
+    if not all(word.isascii() and word.isdecimal() and len(word) <= 18 for word in words):
         raise InputError(f"expected numbers of repeats, such as 3,75, got {text!r}", where="--repeats")
     return [int(word) for word in words]
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from layoutcheck.errors import InputError
-from layoutcheck.findings import Report
+from layoutcheck.findings import Finding, Place, Report
 from layoutcheck.graph import Graph
 from layoutcheck.infer.diagnosis.diagnose import diagnose
 from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.infer.solver.dataflow import dataflow
+from layoutcheck.program import REGION_BEGIN, REGION_COPY, REGION_END
+from layoutcheck.regions.markers import find_regions
+from layoutcheck.rules.rulebook import RuleBook
 
 if TYPE_CHECKING:
     from layoutcheck.contracts.model import Contract
@@ -47,12 +50,36 @@ def report_of(
     if accepted:
         analysis.trusted = _trusted(analysis, accepted)
     report = attrs.evolve(diagnose(analysis, started), graph_maker=lambda: dataflow(analysis))
+    broken = _broken_regions(analysis, options.get("rules") or ())
+    if broken is not None:
+        report = attrs.evolve(report, findings=(*report.findings, broken))
     if agreed is None:
         return analysis, report
     from layoutcheck.contracts.check import check_contract
 
     more = check_contract(analysis, agreed, findings=report.findings)
     return analysis, attrs.evolve(report, findings=(*report.findings, *more))
+
+
+def _broken_regions(analysis: Analysis, rules: Sequence[str | Path]) -> Finding | None:
+    """LC903 where the markers of repeated bodies do not pair up: nothing says then what is repeated how often."""
+    p = analysis.program
+    if not {REGION_BEGIN, REGION_END, REGION_COPY} & set(p.kind):
+        return None
+    try:
+        find_regions(analysis.graph, RuleBook.load([Path(r) for r in rules]))
+    except InputError as error:
+        node = next(n for n in analysis.graph.nodes if n.name == error.where)
+        place = node.location and Place(node.location.file, node.location.line, node.location.function or "")
+        return Finding(
+            "LC903",
+            node.name,
+            f"the markers of repeated bodies do not pair up: {error.message}",
+            module=node.module or "",
+            location=place,
+            graph=analysis.path,
+        )
+    return None
 
 
 def check_roles(trust: Mapping[str, str]) -> None:

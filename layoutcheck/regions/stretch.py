@@ -25,6 +25,8 @@ Place = tuple[int, int]
 """A value of a body: the call's place in it, and the output's number."""
 
 MAX_PHASES = 6
+MAX_FACTOR = 8
+"""How many times longer than the distance at which calls come again a body may be."""
 
 
 @attrs.define
@@ -43,6 +45,11 @@ class Stretch:
     reads: dict[tuple[int, int], Place]
     own: list[list[int]]
     shown: set[Place]
+
+    @property
+    def saved(self) -> int:
+        """Calls that need not be written."""
+        return (self.repeats - 1) * self.period
 
     @property
     def stop(self) -> int:
@@ -124,7 +131,7 @@ class Sequence_:
 
         Of the starts that carry the fewest values the one is taken whose repeats are numbered on in module paths, then the one that
         leaves most of what `others` would save before and behind it: a stack of layers does not begin in the middle of the layer
-        before it.
+        before it. Where the run is not one body repeated as a whole, bodies of several periods are tried too.
         """
         period = run.period
         whole = run.repeats * period + run.slack
@@ -138,13 +145,40 @@ class Sequence_:
             right = max((r.clipped(first + repeats * period, high) for r in others), default=0)
             return width, odd[phase + (repeats - 1) * period] - odd[phase], -(left + right), phase
 
-        phases = sorted(range(run.slack + 1), key=rank)
-        for phase in phases[:MAX_PHASES]:
+        phases = sorted(range(run.slack + 1), key=rank)[:MAX_PHASES]
+        stop = min(high, run.start + whole)
+        found = None
+        for phase in phases:
             start = run.start + phase
-            found = _Check(self, start, period).run((min(high, run.start + whole) - start) // period)
+            limit = (stop - start) // period
+            found = _Check(self, start, period).run(limit)
             if found is not None:
-                return found
-        return None
+                if found.repeats == limit:
+                    return found
+                break
+        tried = (self._longer(run.start + phase, stop, period) for phase in phases)
+        longer = next((one for one in tried if one is not None), None)
+        if longer is None or (found is not None and found.saved >= longer.saved):
+            return found
+        return longer
+
+    def _longer(self, start: int, stop: int, period: int) -> Stretch | None:
+        """The body that saves most of those that are some periods long and begin some periods behind a start.
+
+        Calls that are the same may read other values in every other layer: masks of two kinds, weights of two widths.
+        """
+        best: Stretch | None = None
+        for factor in range(1, MAX_FACTOR + 1):
+            at, long = start, factor * period
+            while at + 2 * long <= stop:
+                found = _Check(self, at, long).run((stop - at) // long)
+                if found is None or not found.entries:
+                    at += period
+                    continue
+                if best is None or found.saved > best.saved:
+                    best = found
+                at = found.stop
+        return best
 
 
 def _growth(one: str | None, other: str | None) -> object:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
-from hypothesis.strategies import SearchStrategy
+from hypothesis import strategies as st
 
 PIECES = 10
 
@@ -15,7 +15,7 @@ pieces = pytest.mark.parametrize("piece", range(PIECES))
 
 
 def run_piece(
-    piece: int, examples: int, check: Callable[..., Any], *strategies: SearchStrategy[Any], first: int = 1
+    piece: int, examples: int, check: Callable[..., Any], *strategies: st.SearchStrategy[Any], first: int = 1
 ) -> None:
     """Check one piece's share of `examples`, which are others in every piece and the same in every run.
 
@@ -31,8 +31,8 @@ def run_piece(
         database=None,
         derandomize=False,
     )
-    @given(*strategies)
-    def run(*drawn: Any) -> None:
+    @given(st.tuples(*strategies))
+    def run(drawn: tuple[Any, ...]) -> None:
         check(*drawn)
 
     run()
