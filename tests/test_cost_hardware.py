@@ -118,7 +118,7 @@ def test_a_users_own_file_works_the_same_way(tmp_path: Path) -> None:
     [
         (lambda d: d.pop("memory"), "lacks 'memory'"),
         (lambda d: d.update(format="x"), "not a hardware file"),
-        (lambda d: d["cores"].update(value="many"), "invalid literal"),
+        (lambda d: d["cores"].update(value="many"), "cores is 'many', not an integer of at least 1"),
         (lambda d: d.update(borrow=["h100"]), "borrows from itself"),
         (lambda d: d.update(borrow=["abacus"]), "unknown hardware 'abacus'; known are a100"),
     ],
@@ -230,3 +230,70 @@ def test_without_constants_it_is_latency_and_bytes() -> None:
     machine = load_hardware("h100")
     found = collectives.time_us(machine, "all_gather", 8_000_000, 8, fit=Fit({}, {}))
     assert found == pytest.approx(7 * 2 + 7_000_000 / (0.7 * 450_000))
+
+
+RING = ("collectives", "all_reduce")
+EXPERTS = ("kernels", "grouped_gemm", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("cores", "value"), 0, "cores is 0, not an integer of at least 1"),
+        (("peaks", "bfloat16", "tflops"), -1, "the peak of bfloat16 is -1, not a number above 0"),
+        (("memory", "tbps"), 0, "tbps of memory is 0, not a number above 0"),
+        (("launch", "us"), True, "launch is True, not a number of at least 0"),
+        (("tiers",), [], "tiers is no list of links"),
+        (("tiers", 1, "gbps"), float("inf"), "gbps of node is inf, not a number above 0"),
+        ((*RING, "constants", "near"), None, "all_reduce: the form protocols needs the constant near"),
+        (
+            (*RING, "constants", "switch"),
+            "1 MiB",
+            "all_reduce: the constant switch is '1 MiB', not a number of at least 0",
+        ),
+        (
+            (*RING, "structure", "node"),
+            1,
+            "all_reduce: the structure node is 1, not an integer of at least 2",
+        ),
+        (
+            (*EXPERTS, "constants", "compute"),
+            0,
+            "grouped_gemm/bfloat16: the constant compute is 0, not a number above 0",
+        ),
+        ((*EXPERTS, "structure", "knee"), 3, "grouped_gemm/bfloat16: the structure knee is 3, not 1, 2 or 4"),
+        (
+            (*EXPERTS, "structure", "rows"),
+            [],
+            "grouped_gemm/bfloat16: the structure rows is [], not a list of integers of at least 1",
+        ),
+    ],
+)
+def test_a_figure_that_no_formula_can_use_is_named(
+    path: tuple[Any, ...], value: Any, message: str, tmp_path: Path
+) -> None:
+    data = json.loads((rules_dir() / "hardware" / "ascend-a3.json").read_text())
+    *way, last = path
+    into = data
+    for key in way:
+        into = into[key]
+    if value is None:
+        del into[last]
+    else:
+        into[last] = value
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(InputError) as caught:
+        read_hardware(file)
+    assert caught.value.message == message
+
+
+def test_a_structure_that_nothing_reads_is_refused(tmp_path: Path) -> None:
+    data = json.loads((rules_dir() / "hardware" / "ascend-a3.json").read_text())
+    data["kernels"]["gemm"]["int8"]["structure"]["colums"] = 64
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(
+        InputError, match="gemm/int8: no structure is called colums; there are cache, columns, "
+    ):
+        read_hardware(file)

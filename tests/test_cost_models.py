@@ -420,3 +420,20 @@ def test_a_model_without_head_dim_divides_its_width() -> None:
     config = model_from_dict(figures)
     attention = [t for t in model_cost(config, step_for(config)).terms if t.kernel == "prefill_attention"]
     assert [(t.count, t.sizes["dim"]) for t in attention] == [(2, 16)]
+
+
+def test_windows_of_attention_are_left_out_with_a_note() -> None:
+    figures = {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "vocab_size": 128,
+        "intermediate_size": 128,
+        "sliding_window": 32,
+    }
+    note = "sliding_window: windows of attention are left out: every query sees all keys, and every layer caches them"
+    assert model_from_dict(figures).notes == (note,)
+    assert model_from_dict({**figures, "use_sliding_window": False}).notes == ()
+    assert model_from_dict({**figures, "sliding_window": None}).notes == ()
+    with pytest.raises(InputError, match="num_kv_shared_layers is not understood"):
+        model_from_dict({**figures, "num_kv_shared_layers": 1})

@@ -117,12 +117,15 @@ def _range(word: str, option: str) -> Sequence[int]:
 
 
 def csv_text(found: Sweep) -> str:
-    """All points as CSV, with the milliseconds of every role."""
-    names = list(dict.fromkeys(n for block in found.blocks for n in next(block.rows())))
+    """All points as CSV, with the milliseconds of every role; 0 for roles that a combination has not."""
+    names = list(dict.fromkeys(n for block in found.blocks for n in next(block.columns())))
     out = io.StringIO()
-    writer = csv.DictWriter(out, names, restval=0, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found.rows())
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for block in found.blocks:
+        for columns in block.columns():
+            none = [0] * len(columns["ms"])
+            writer.writerows(zip(*(columns.get(n, none) for n in names)))
     return out.getvalue()
 
 

@@ -147,7 +147,7 @@ def _protocols(tier: Tier, fit: Fit, op: str, moved: Num, share: Num, ranks: int
     node = int(fit.shape("node", tier.ranks))
     switch = fit.constants["switch"] / (node if ranks > node else 1)
     rate = float(fit.shape("links", _ASSUMED_SHARE)) * tier.bandwidth
-    small = _latency(fit, ranks) + moved / (rate * math.sqrt((ranks - 1) / (node - 1)))
+    small = _latency(fit, ranks) + moved / (rate * math.sqrt((ranks - 1) / max(node - 1, 1)))
     rounds = 1 if op != "all_reduce" else 4 if ranks > node else 2
     pair = float(fit.shape("pair", 1.0)) if ranks == 2 else 1.0
     large = float(fit.shape("jump", 0.0)) * rounds + moved / (rate * pair)

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from layoutcheck.cost.fit_entry import check_entry, figure
 from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 from layoutcheck.resources import rules_dir
@@ -174,17 +175,14 @@ def read_hardware(path: Path) -> Hardware:
             name=str(data["name"]),
             label=str(data["label"]),
             vendor=str(data["vendor"]),
-            cores=int(data["cores"]["value"]),
-            peaks={k: float(v["tflops"]) * 1e6 for k, v in data["peaks"].items()},
+            cores=int(figure(data["cores"]["value"], "cores", whole=True)),
+            peaks={k: figure(v["tflops"], f"the peak of {k}") * 1e6 for k, v in data["peaks"].items()},
             emulated=dict(data.get("emulated", {})),
-            vector=float(data["vector"]["tflops"]) * 1e6,
-            memory_bytes=int(float(memory["gib"]) * 2**30),
-            bandwidth=float(memory["tbps"]) * 1e6,
-            tiers=tuple(
-                Tier(str(t["name"]), int(t["ranks"]), float(t["gbps"]) * 1e3, float(t["latency_us"]))
-                for t in data["tiers"]
-            ),
-            launch_us=float(data["launch"]["us"]),
+            vector=figure(data["vector"]["tflops"], "vector") * 1e6,
+            memory_bytes=int(figure(memory["gib"], "gib of memory") * 2**30),
+            bandwidth=figure(memory["tbps"], "tbps of memory") * 1e6,
+            tiers=_tiers(data["tiers"]),
+            launch_us=figure(data["launch"]["us"], "launch", zero=True),
             measured=bool(data["measured"]),
             kernels=kernels,
             collectives=collectives,
@@ -197,6 +195,18 @@ def read_hardware(path: Path) -> Hardware:
         if isinstance(error, (TypeError, AttributeError)):
             what = f"an entry is of another type than it should be: {error}"
         raise InputError(what, where=str(path)) from error
+
+
+def _tiers(entries: Any) -> tuple[Tier, ...]:
+    if not isinstance(entries, list) or not entries:
+        raise ValueError("tiers is no list of links")
+    found = []
+    for entry in entries:
+        name = str(entry["name"])
+        ranks = int(figure(entry["ranks"], f"ranks of {name}", whole=True))
+        rate, latency = figure(entry["gbps"], f"gbps of {name}"), entry["latency_us"]
+        found.append(Tier(name, ranks, rate * 1e3, figure(latency, f"latency of {name}", zero=True)))
+    return tuple(found)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -216,9 +226,9 @@ def _fits(data: Mapping[str, Any], path: Path) -> tuple[dict[str, dict[str, Fit]
             collectives[op] = Fit(fit.constants, fit.structure, False, None, {}, text)
     for kernel, variants in data.get("kernels", {}).items():
         for variant, entry in variants.items():
-            kernels.setdefault(kernel, {})[variant] = _fit(entry)
+            kernels.setdefault(kernel, {})[variant] = _fit(entry, f"{kernel}/{variant}")
     for op, entry in data.get("collectives", {}).items():
-        collectives[op] = _fit(entry)
+        collectives[op] = _fit(entry, op)
     return kernels, collectives
 
 
@@ -229,7 +239,11 @@ def _lenders(data: Mapping[str, Any], path: Path) -> list[Hardware]:
     return [load_hardware(str(n)) for n in names]
 
 
-def _fit(entry: Mapping[str, Any]) -> Fit:
+def _fit(entry: Mapping[str, Any], name: str) -> Fit:
+    try:
+        check_entry(dict(entry["constants"]), dict(entry.get("structure", {})))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     return Fit(
         constants={str(k): float(v) for k, v in entry["constants"].items()},
         structure=dict(entry.get("structure", {})),

@@ -24,6 +24,8 @@ COMPILE_FROM = 400
 MOST_POINTS = 10_000_000
 """A column of each role is kept of all of them: 1.5 GB."""
 
+_CHUNK = 4096
+
 FIXED = ("hardware", "contract", "tp", "dp", "ep", "tokens", "context")
 
 
@@ -59,29 +61,43 @@ class Block:
     us: Mapping[str, Sequence[float]]
     memory: Mapping[str, Sequence[int]]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """A row a point: ms, what a rank holds, tokens a second of all data-parallel groups, ms by role."""
+    def columns(self) -> Iterator[dict[str, list[Any]]]:
+        """Columns of a few thousand points each: ms, what a rank holds, tokens a second of all data-parallel groups, ms by role."""
         s = self.step
-        roles = [r for r in self.us if r != TOTAL]
-        for i, (tokens, context) in enumerate(zip(self.tokens, self.context)):
-            us = float(self.us[TOTAL][i])
-            held = {part: int(self.memory[part][i]) for part in PARTS}
-            total = sum(held.values())
+        fixed = {"hardware": self.hardware.name, "contract": s.contract, "tp": s.tp, "dp": s.dp, "ep": s.ep}
+        for start in range(0, len(self.tokens), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            tokens, context = _listed(self.tokens[part]), _listed(self.context[part])
+            us = _listed(self.us[TOTAL][part])
+            held = {name: _listed(self.memory[name][part]) for name in PARTS}
+            total = [sum(sizes) for sizes in zip(*held.values())]
+            most = self.hardware.memory_bytes
             yield {
-                "hardware": self.hardware.name,
-                "contract": s.contract,
-                "tp": s.tp,
-                "dp": s.dp,
-                "ep": s.ep,
-                "tokens": int(tokens),
-                "context": int(context),
-                "ms": us / 1e3,
-                "memory_gib": total / 2**30,
-                "fits": "yes" if total <= self.hardware.memory_bytes else "no",
-                **{f"{part}_gib": size / 2**30 for part, size in held.items()},
-                "tokens_per_s": tokens * s.dp / us * 1e6,
-                **{f"{r}_ms": float(self.us[r][i]) / 1e3 for r in roles},
+                **{name: [value] * len(us) for name, value in fixed.items()},
+                "tokens": tokens,
+                "context": context,
+                "ms": [t / 1e3 for t in us],
+                "memory_gib": [size / 2**30 for size in total],
+                "fits": ["yes" if size <= most else "no" for size in total],
+                **{f"{name}_gib": [size / 2**30 for size in sizes] for name, sizes in held.items()},
+                "tokens_per_s": [n * s.dp / t * 1e6 for n, t in zip(tokens, us)],
+                **{
+                    f"{role}_ms": [t / 1e3 for t in _listed(times[part])]
+                    for role, times in self.us.items()
+                    if role != TOTAL
+                },
             }
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The columns of :meth:`columns`, a row a point."""
+        for columns in self.columns():
+            yield from (dict(zip(columns, row)) for row in zip(*columns.values()))
+
+
+def _listed(values: Sequence[Any]) -> list[Any]:
+    """Numbers of an array or a sequence as Python's."""
+    found: list[Any] = values.tolist() if hasattr(values, "tolist") else list(values)
+    return found
 
 
 @define

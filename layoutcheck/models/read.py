@@ -94,6 +94,9 @@ def model_from_dict(values: Mapping[str, Any], name: str = "model", where: str =
     for key, reason in known["unsupported"].items():
         if values.get(key):
             raise InputError(f"{key} is not understood: {reason}", where=where)
+    for key, left_out in known["noted"].items():
+        if values.get(key) and values.get(known["switches"].get(key, key)) is not False:
+            notes.append(f"{key}: {left_out}")
     implied = known["families"].get(str(values.get("model_type")), {})
     fields = _Fields({**implied, **{k: v for k, v in values.items() if v is not None}}, where)
 
