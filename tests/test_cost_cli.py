@@ -199,6 +199,12 @@ def test_a_users_table_wins_and_is_named(
     assert tables["mine.csv:gemm/bfloat16"] == pytest.approx(
         15000 / found["total"]["us"]  # type: ignore[index]
     )
+    assert found["unused_tables"] == []
+    mapping["tables"][0]["kernel"] = "gemn"  # type: ignore[index]
+    (tmp_path / "mine.json").write_text(json.dumps(mapping))
+    code, out, _ = run(capsys, graph, "--hardware", "h100", "--table", str(tmp_path / "mine.csv"))
+    said = "no time from mine.csv:gemn/bfloat16: no kernel here is of its class and inside its sizes"
+    assert (code, out.splitlines().count(said)) == (0, 1)
 
 
 def test_hardware_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

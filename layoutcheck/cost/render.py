@@ -71,6 +71,8 @@ def evidence(report: CostReport) -> list[str]:
     for name, share in report.estimate.tables.shares().items():
         if name != "formula":
             out.append(f"  {_percent(share, 1)} from {name}")
+    for name in report.estimate.tables.unused():
+        out.append(f"no time from {name}: no kernel here is of its class and inside its sizes")
     out += [f"  {line}" for line in report.estimate.caveats()]
     if not report.hardware.measured:
         out.append(f"nothing was measured on {report.hardware.label}")
@@ -133,6 +135,7 @@ def record(
         "evidence_us": report.estimate.by_trust(),
         "expected_error": report.estimate.expected_error(),
         "tables": report.estimate.tables.shares(),
+        "unused_tables": report.estimate.tables.unused(),
         "caveats": report.estimate.caveats(),
         "uncovered": [
             {"op": u.op, "node": u.node, "calls": u.count, "reason": u.reason} for u in report.cost.uncovered

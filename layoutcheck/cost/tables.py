@@ -111,6 +111,10 @@ class Measured:
         ordered = sorted(self.used.items(), key=lambda item: -item[1])
         return {name: us / total for name, us in ordered} if total else {}
 
+    def unused(self) -> list[str]:
+        """Return the names of tables that no kernel asked for, or none at a size inside their range."""
+        return [name for name in dict.fromkeys(t.name for t in self.tables) if name not in self.used]
+
 
 def load_tables(path: Path) -> Measured:
     """Read a mapping file and the tables that it names, relative to itself.
