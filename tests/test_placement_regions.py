@@ -20,7 +20,7 @@ from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 from layoutcheck.regions import find_regions
 from layoutcheck.testing import Decoder, Layers, decoders
 
-NIGHTLY = 2_000
+NIGHTLY = 20_000
 SLOW = list(HealthCheck)
 PLAIN = ("sequence-parallel", "tensor-parallel")
 
