@@ -398,9 +398,30 @@ def test_the_command_takes_a_config(tmp_path: Path, capsys: pytest.CaptureFixtur
         ([], "give --tokens: how many a step has, of one data-parallel group"),
         (["--tokens", "9", "--sequences", "2"], "--sequences: 9 tokens are not the same for 2 sequences"),
         (["--tokens", "9", "--group", "tp=2"], "--group: is for graphs; for a model give --tp, --dp, --ep"),
+        (["--tokens", "9", "--at", "tp=4"], "--at: tp is given twice: 2 and 4"),
+        (["--tokens", "9", "--at", "T=8"], "--at: T is given twice: 9 and 8"),
+        (
+            ["--tokens", "8", "--decode", "--sequences", "2"],
+            "--sequences: in decode --tokens says how many sequences there are",
+        ),
     ):
         assert main([*words, *more]) == 2
         assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("routing", "note"),
+    [
+        ("balanced", "note: routing is balanced; --routing says otherwise"),
+        ("skewed", "note: routing is skewed"),
+    ],
+)
+def test_the_routing_that_was_taken_is_noted(
+    routing: str, note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["cost", "qwen3-30b-a3b", "--hardware", "h100", "--tp", "4", "--tokens", "64"]
+    assert main([*words, "--routing", routing]) == 0
+    assert [x for x in capsys.readouterr().out.splitlines() if x.startswith("note: routing")] == [note]
 
 
 def test_an_unknown_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

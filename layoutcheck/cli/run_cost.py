@@ -148,6 +148,8 @@ def from_figures(options: Mapping[str, Any]) -> tuple[GraphCost, dict[str, int]]
     config, step = _step_of(options)
     if tokens is None:
         raise InputError("give --tokens: how many a step has, of one data-parallel group")
+    if options["decode"] and sequences > 1:
+        raise InputError("in decode --tokens says how many sequences there are", where="--sequences")
     if tokens % sequences:
         raise InputError(f"{tokens} tokens are not the same for {sequences} sequences", where="--sequences")
     cost = model_cost(
@@ -206,7 +208,11 @@ def counts(options: Mapping[str, Any], cost: GraphCost) -> dict[str, int]:
     for name, value in options["at"].items():
         if not value.isascii() or not value.isdecimal() or len(value) > 15:
             raise InputError(f"{name} is {value!r}, not a number", where="--at")
-        given[name] = int(value)
+        number = int(value)
+        before = given.get(name, options.get(name) if name in ("tp", "dp", "ep") else None)
+        if before is not None and before != number:
+            raise InputError(f"{name} is given twice: {before} and {number}", where="--at")
+        given[name] = number
     return given
 
 

@@ -12,7 +12,7 @@ from layoutcheck.cost.collectives import exposed_us
 from layoutcheck.cost.estimate import Entry, Estimate
 from layoutcheck.cost.hardware import Hardware
 from layoutcheck.cost.tables import Measured
-from layoutcheck.cost.terms import GraphCost, Term
+from layoutcheck.cost.terms import BALANCED, GraphCost, Term
 from layoutcheck.cost.work import Work
 from layoutcheck.symbols import Expr, evaluate
 
@@ -148,6 +148,8 @@ def time_graph(
     Raises:
         InputError: a symbol has no value or an impossible one, or a kernel cannot be timed on this hardware.
     """
+    if routing != "balanced":
+        cost = evolve(cost, notes=tuple(f"routing is {routing}" if n == BALANCED else n for n in cost.notes))
     values = cost.at(given or {})
     estimate = Estimate(hardware, tables or Measured())
     timed = []

@@ -13,7 +13,7 @@ from layoutcheck.cost.experts import Experts, find_experts
 from layoutcheck.cost.kernel_map import KernelMap, load_kernel_map
 from layoutcheck.cost.lift_sizes import LiftedSizes
 from layoutcheck.cost.places import Places
-from layoutcheck.cost.terms import GraphCost, Term, Uncovered
+from layoutcheck.cost.terms import BALANCED, GraphCost, Term, Uncovered
 from layoutcheck.errors import InputError
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, symbols_of
@@ -90,7 +90,7 @@ class _Lifting:
                 "the graph has findings (layoutcheck check): the cost is that of its ops as they stand"
             )
         if any(t.kernel == "grouped_gemm" for t in self.terms):
-            self.notes.setdefault("routing is balanced; --routing says otherwise")
+            self.notes.setdefault(BALANCED)
         shares = tuple(sorted(self.sizes.shares, key=str))
         source = analysis_name(self.analysis)
         return GraphCost(

@@ -12,6 +12,9 @@ from layoutcheck.cost.work import Work
 from layoutcheck.errors import InputError
 from layoutcheck.symbols import Expr, Size, evaluate, free_symbols, to_sympy
 
+BALANCED = "routing is balanced; --routing says otherwise"
+"""The note of a graph with experts."""
+
 
 @frozen
 class Term:
