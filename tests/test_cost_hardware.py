@@ -186,6 +186,16 @@ def test_beyond_a_node_the_network_between_nodes_is_added() -> None:
         collectives.time_us(machine, "all_gather", 1, 12)
 
 
+def test_borrowed_constants_reach_no_further_than_a_node() -> None:
+    """What was measured over the links of one supernode says nothing of another part's network between nodes."""
+    machine = load_hardware("ascend-a2")
+    for op in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
+        inside, two = (collectives.time_us(machine, op, 2**26, ranks) for ranks in (8, 16))
+        apart = 2**26 / (1 if op == "all_to_all" else 8) / 2 * (2 if op == "all_reduce" else 1)
+        assert two - inside > apart / machine.tiers[-1].bandwidth
+    assert collectives.time_us(load_hardware("ascend-a3"), "all_gather", 2**26, 32) < 2 * inside
+
+
 @pytest.mark.parametrize("op", ["all_gather", "reduce_scatter", "all_reduce"])
 @pytest.mark.parametrize("ranks", [2, 4, 8, 16, 32])
 def test_a_protocol_switch_is_a_cliff(op: str, ranks: int) -> None:

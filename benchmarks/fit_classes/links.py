@@ -67,7 +67,7 @@ def collectives(rows: Rows) -> Iterator[Class]:
             constants: Mapping[str, float], s: Any, *, a: Any = (hardware, op, size, ranks, structure)
         ) -> Any:
             machine, op, size, ranks, structure = a
-            fit = Fit(constants, structure)
+            fit = Fit(constants, structure, measured=True)
             out = np.empty(len(size))
             for p in np.unique(ranks):
                 mask = ranks == p

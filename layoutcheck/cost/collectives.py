@@ -109,10 +109,10 @@ def time_us(hardware: Hardware, op: str, size: Num, ranks: int, *, fit: Fit | No
 
 
 def _reach(hardware: Hardware, fit: Fit) -> Tier:
-    """The tier whose links the constants were fitted on: a node's, unless the fit measured further."""
+    """The tier whose links the constants were fitted on: a node's, unless they were measured further on this hardware."""
     node = hardware.node
     furthest = int(fit.shape("ranks", 0))
-    if furthest > node.ranks:
+    if fit.measured and furthest > node.ranks:
         return Tier(node.name, furthest, node.bandwidth, node.latency)
     return node
 
