@@ -134,6 +134,10 @@ def _push(out: list[Factor], f: Factor, bound: dict[int, list[Factor]]) -> None:
         both_any = last.domain.kind == "any" and domain.kind == "any"
         out[-1] = (anything(extent) if both_any else feature(extent)).whole
         return
+    if last.extent == 1 and domain.kind == "any":
+        # The one piece of a shard, spread: that it is the same one everywhere matters where others are cut further.
+        out.append(f)
+        return
     total = extent
     for m in kept:
         for b in bound[m]:

@@ -54,4 +54,4 @@ def test_one_key_head_a_rank(name: str) -> None:
     cut = {node.split("self_attn_")[1] for node in found.shards if "self_attn" in node}
     assert cut == {"q_proj_weight", "k_proj_weight", "v_proj_weight", "o_proj_weight"}
     first = next(n for n in found.graph.nodes if n.target == "aten.scaled_dot_product_attention.default")
-    assert ", 4/2@tp, T, 16]" in found.layouts[list(first.refs())[1]]
+    assert ", 2/2@tp*2, T, 16]" in found.layouts[list(first.refs())[1]]

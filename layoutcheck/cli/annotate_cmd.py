@@ -121,7 +121,13 @@ def document(graph: str, found: Any, told: list[str]) -> dict[str, Any]:
             for i in found.insertions
         ],
         "shards": {
-            name: {"axis": s.axis, "ways": s.ways, "pieces": list(s.pieces)}
+            name: {
+                "axis": s.axis,
+                "ways": s.ways,
+                "pieces": list(s.pieces),
+                "copies": s.copies,
+                "padding": s.padding,
+            }
             for name, s in found.shards.items()
         },
         "notes": list(found.notes),

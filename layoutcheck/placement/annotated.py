@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,13 @@ from layoutcheck.infer.diagnosis.diagnose import diagnose
 from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.infer.solver.together import mark_constant, slice_calls
 from layoutcheck.layouts import Layout, render
+from layoutcheck.placement.base import Base
 from layoutcheck.placement.mend import mended, outputs_as_before
 from layoutcheck.placement.place import Placed, place
 from layoutcheck.placement.provenance import original_of, recorded
+from layoutcheck.placement.shard import Cut
 from layoutcheck.readers import load
+from layoutcheck.symbols import Size, divide_exact
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -38,12 +42,16 @@ MAX_MENDED = 4
 class Shard:
     """How an input of the single-device program is cut: along `axis` in `ways` equal shares, of each of its packed pieces.
 
-    `pieces` are the extents of what is packed in it (queries, keys and values; gate and up), none where it is one.
+    `pieces` are the extents of what is packed in it (queries, keys and values; gate and up), none where it is one. `copies` ranks in
+    a row hold the same share (of fewer key heads than ranks): rank r has share `r // copies`. `padding` rows of zeros are added at the
+    end before it is cut.
     """
 
     axis: int
     ways: Any
     pieces: tuple[int, ...] = ()
+    copies: Any = 1
+    padding: int = 0
 
 
 @attrs.frozen
@@ -194,7 +202,7 @@ def annotate(
     agreed = contract if isinstance(contract, Contract) else load_contract(contract)
     accepted = {**agreed.trusts(), **(trust or {})}
 
-    def solved(of: Graph | str | Path) -> Analysis:
+    def solved(of: Graph | str | Path, single: bool = False) -> Analysis:
         found = analyse(
             of,
             groups=groups or {},
@@ -207,7 +215,7 @@ def annotate(
             trust=accepted,
             others=others,
         )
-        if not _has_collectives(found):
+        if single or not _has_collectives(found):
             # On one device a slice is a slice of features or tokens, and no rank's share of them.
             slices = {k for k, _ in slice_calls(found.program, found.solution.typing.types).values()}
             if mark_constant(found.program, slices):
@@ -220,13 +228,14 @@ def annotate(
         graph = load(graph)
     graph = _with_groups(original_of(graph), dict(groups or {}))
     first = solved(graph)
+    again = partial(solved, single=not _has_collectives(first))
     try:
         placed = place(
             _without_faults(first, agreed, solved),
             agreed,
             prices=prices,
             values=sizes,
-            again=solved,
+            again=again,
             plan=plan,
             rules=rules,
         )
@@ -341,10 +350,7 @@ def _result(
         )
         for i in placed.inserted
     )
-    size = placed.base.tokens.group.size
-    shards = {
-        p.nodes[p.value_call[v]].name: Shard(c.axis, size, c.pieces) for v, c in placed.weights.cuts.items()
-    }
+    shards = {p.nodes[p.value_call[v]].name: _shard(c, placed.base) for v, c in placed.weights.cuts.items()}
     certificate = placed.placement.certificate
     return AnnotatedGraph(
         placed.graph,
@@ -362,6 +368,16 @@ def _result(
         placed,
         options,
     )
+
+
+def _shard(cut: Cut, base: Base) -> Shard:
+    group, mesh = base.tokens.group, base.tokens.mesh
+    ways: Size = 1
+    for m in group.axes if cut.over is None else cut.over:
+        ways = ways * mesh.size(m)
+    copies = divide_exact(group.size, ways)
+    assert copies is not None
+    return Shard(cut.axis, ways, cut.pieces, copies, cut.padding)
 
 
 def _record(graph: Graph, layouts: dict[str, str]) -> None:

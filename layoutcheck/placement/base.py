@@ -319,16 +319,26 @@ def typed(base: Base, k: int, ins: tuple[Any, ...], wanted: list[Any]) -> Result
         if again is not None:
             instance = again[0]
     result = apply(base.analysis.solver.ctx, instance, ins)
-    return result if agrees(base, k, result) else None
+    return result if agrees(base, k, ins, result) else None
 
 
-def agrees(base: Base, k: int, result: Result, broad: set[int] | None = None) -> bool:
-    """Whether a rule finds no fault, and wants nothing cut but what is broadcast."""
+def agrees(base: Base, k: int, ins: tuple[Any, ...], result: Result, broad: set[int] | None = None) -> bool:
+    """Whether a rule finds no fault, and wants nothing cut but axes along which its operands `ins` are broadcast."""
     if result.issues:
         return False
     p = base.analysis.program
     known = base.broad if broad is None else broad
     return all(
-        w.kind == "cut" and 0 <= w.slot < len(p.inputs[k]) and base.root(p.inputs[k][w.slot]) in known
+        w.kind == "cut"
+        and 0 <= w.slot < len(p.inputs[k])
+        and base.root(p.inputs[k][w.slot]) in known
+        and _is_broad(ins[w.slot], w.axis)
         for w in result.wants
     )
+
+
+def _is_broad(of: Any, axis: int) -> bool:
+    """Whether an axis holds one element, however often; what is spread behind a whole axis of several is not."""
+    if not isinstance(of, Layout) or not 0 <= axis < of.rank:
+        return False
+    return all(f.extent == 1 or f.domain.kind == "any" for f in of.axes[axis])

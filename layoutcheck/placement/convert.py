@@ -37,15 +37,15 @@ class Converter:
         dim = self.tokens.dim(full)
         dim = 0 if dim is None else dim
         if kind == "all_reduce":
-            return self._collective(kind, source, 0, full)
+            return self.collective(kind, source, 0, full)
         if kind == "slice":
             out = self._padded(source, dim, full)
             out.append(self._share(out[-1] if out else source, dim))
             return [*out, *self._in_rows(out[-1], dim, full)]
         if kind == "reduce_scatter":
             out = self._padded(source, dim, full)
-            return [*out, *self._collective(kind, out[-1] if out else source, dim, full)]
-        out = self._collective(kind, source, dim, full)
+            return [*out, *self.collective(kind, out[-1] if out else source, dim, full)]
+        out = self.collective(kind, source, dim, full)
         if self.tokens.is_padded:
             out.append(
                 self._node("unpad", "aten.slice.Tensor", (Ref(out[-1].name), dim, 0, full.shape[dim]), source)
@@ -72,7 +72,8 @@ class Converter:
         args = (Ref(source.name), dim, start, start + share)
         return self._node("share", "aten.slice.Tensor", args, source)
 
-    def _collective(self, kind: str, source: Node, dim: int, full: Layout) -> list[Node]:
+    def collective(self, kind: str, source: Node, dim: int, full: Layout) -> list[Node]:
+        """The nodes of one collective along an axis; `full` is the layout of a whole value."""
         out: list[Node] = []
         at = source
         turned = dim != 0 and not self.dialect.any_dim

@@ -31,7 +31,9 @@ class Inserted:
 
 @attrs.define
 class Emitter:
-    """Writes one program. `chosen` is the way of each call, `born` the state in which a value comes to be."""
+    """Writes one program. `chosen` is the way of each call, `born` the state in which a value comes to be; `declared` are inputs of
+    which the graph is to say what they hold, although that is what it was.
+    """
 
     ways: Ways
     chosen: dict[int, Way]
@@ -39,6 +41,7 @@ class Emitter:
     needed: dict[int, dict[int, list[int]]]
     prices: Callable[[int], Value]
     converter: Converter
+    declared: frozenset[int] = frozenset()
     names: dict[tuple[int, int | None], str] = attrs.field(factory=dict)
     nodes: list[Node] = attrs.field(factory=list)
     inserted: list[Inserted] = attrs.field(factory=list)
@@ -129,7 +132,8 @@ class Emitter:
         """What is recorded of an input; the layout too where it was cut."""
         value = self.ways.base.analysis.program.first[k]
         of = self._layout(value)
-        if not isinstance(of, Layout) or of is self.ways.base.analysis.solution.typing.types[value]:
+        same = of is self.ways.base.analysis.solution.typing.types[value] and value not in self.declared
+        if not isinstance(of, Layout) or same:
             return node.meta
         text = render(of, self.ways.base.analysis.mesh.names())
         return TensorMeta(of.shape, of.dtype, text[text.index("[") :])

@@ -92,8 +92,9 @@ def pieces_of(base: Base, k: int, whole: Any, cut: Any, ways: Any) -> Pieces | b
     total = whole.shape[dim]
     if total == cut.shape[dim]:
         return True
-    if not isinstance(total, int):
+    if not isinstance(total, int) or not isinstance(cut.shape[dim], int):
         return False
+    ways = total // cut.shape[dim]
     found = _pieces(base, k, instance, transform.name, total, dim, ways)
     if found is None or any(n % ways for n in found.sizes) or sum(found.sizes) != total:
         return False

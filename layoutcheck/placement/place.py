@@ -26,6 +26,7 @@ from layoutcheck.placement.dialect import dialect_of
 from layoutcheck.placement.emit import Emitter, Inserted
 from layoutcheck.placement.fused import bound_targets, put_together, taken_apart
 from layoutcheck.placement.modes import Way, Ways
+from layoutcheck.placement.parts import with_parts
 from layoutcheck.placement.plan import WeightPlan, cut_blocks, planned
 from layoutcheck.placement.pricing import NOMINAL, Pricing
 from layoutcheck.placement.problem import FULL, LOCAL, NAMES, Infeasible, Placement
@@ -34,6 +35,7 @@ from layoutcheck.placement.repeats import ends_apart
 from layoutcheck.placement.solve import solve
 from layoutcheck.placement.stuck import stuck
 from layoutcheck.placement.tokens import Tokens, packed_domain, stream_domain
+from layoutcheck.placement.vocabulary import VocabularyCut, vocabulary_cut
 from layoutcheck.program import CALL, OUTPUT
 from layoutcheck.regions.expand import expand_ends
 from layoutcheck.regions.fusion_rules import FusionBook
@@ -169,6 +171,21 @@ def place(
 
 
 @attrs.frozen
+class Stage:
+    """What was done to a program before it is placed.
+
+    whole: fused ops may be taken apart; tied: repeats are not written out; biased: products keep the biases that they have;
+    refined: the group is as fine as it may become; vocabulary: weights that were cut along the vocabulary, by name.
+    """
+
+    whole: bool = True
+    tied: bool = False
+    biased: bool = False
+    refined: bool = False
+    vocabulary: Mapping[str, VocabularyCut] = attrs.field(factory=dict)
+
+
+@attrs.frozen
 class _Placing:
     """The options of `place`."""
 
@@ -179,27 +196,31 @@ class _Placing:
     plan: str | Path | None
     rules: Sequence[str | Path]
 
-    def place(
-        self, analysis: Analysis, *, whole: bool = True, tied: bool = False, biased: bool = False
-    ) -> Placed:
-        """Place one program. `whole`: fused ops may be taken apart; `tied`: repeats are not written out; `biased`: products keep
-        their biases.
-        """
+    def place(self, analysis: Analysis, stage: Stage = Stage()) -> Placed:
+        """Place one program."""
         _known_sizes(analysis, self.values)
         roles = find_roles(analysis)
         group = group_for(analysis, self.contract, roles)
         base = _base(analysis, roles, group, self.contract)
+        said = planned(analysis, self.plan)
+        if said.vocabulary and not stage.vocabulary and self.again is not None:
+            graph, cuts = vocabulary_cut(base, roles, said.vocabulary, _converter(base))
+            return self.place(self.again(graph), attrs.evolve(stage, vocabulary=cuts))
         demands = demands_of(base, roles, self.contract)
-        weights = cut_blocks(base, roles, demands, planned(analysis, self.plan))
-        if weights.biased and self.again is not None and not biased:
-            return self._without_biases(base, weights.biased, tied)
+        weights = cut_blocks(base, roles, demands, said, stage.vocabulary)
+        if weights.finer and self.again is not None and not stage.refined:
+            finer = self._refined(base, weights, stage)
+            if finer is not None:
+                return finer
+        if weights.biased and self.again is not None and not stage.biased:
+            return self._without_biases(base, weights.biased, attrs.evolve(stage, biased=True))
         ways = _ways(base)
-        if self.again is not None and whole:
+        if self.again is not None and stage.whole:
             book = FusionBook.load()
             targets = bound_targets(ways, book)
             if targets:
                 apart, splits = taken_apart(analysis.graph, targets, book)
-                placed = self.place(self.again(apart), whole=False, biased=biased)
+                placed = self.place(self.again(apart), attrs.evolve(stage, whole=False))
                 placed.graph = put_together(apart, placed.graph, splits, book)
                 return placed
         numbers = dict(self.values)
@@ -216,7 +237,7 @@ class _Placing:
         try:
             placement = solve(problem.problem)
         except Infeasible as error:
-            other = None if tied else self._apart(analysis, problem, None, biased)
+            other = None if stage.tied else self._apart(analysis, problem, None, stage)
             if other is None:
                 raise InputError(stuck(base, roles, demands, problem, error.op, self.contract)) from None
             return other
@@ -231,8 +252,8 @@ class _Placing:
             except Infeasible:
                 break
             problem.problem = fewer
-        if not tied:
-            other = self._apart(analysis, problem, placement.price, biased)
+        if not stage.tied:
+            other = self._apart(analysis, problem, placement.price, stage)
             if other is not None:
                 return other
         found = Placed(
@@ -240,11 +261,20 @@ class _Placing:
         )
         return _written(found)
 
-    def _without_biases(self, base: Base, calls: set[int], tied: bool) -> Placed:
+    def _refined(self, base: Base, weights: WeightPlan, stage: Stage) -> Placed | None:
+        """The placement over a group in parts, so that weights may be cut over some of them; None where no more of them are."""
+        assert self.again is not None
+        graph = with_parts(base, weights.finer)
+        if graph is None:
+            return None
+        placed = self.place(self.again(graph), attrs.evolve(stage, refined=True))
+        return placed if len(placed.weights.left) < len(weights.left) else None
+
+    def _without_biases(self, base: Base, calls: set[int], stage: Stage) -> Placed:
         """The placement with the biases of row-parallel products added behind their reduction."""
         assert self.again is not None
         graph, products = addends_apart(base, calls)
-        placed = self.place(self.again(graph), tied=tied, biased=True)
+        placed = self.place(self.again(graph), stage)
         now = placed.base.analysis.program
         whole = {now.nodes[k].name for k in placed.weights.whole}
         # A product that is not cut after all keeps its bias.
@@ -252,10 +282,10 @@ class _Placing:
         if kept == calls:
             return placed
         again = self.again(addends_apart(base, kept)[0]) if kept else base.analysis
-        return self.place(again, tied=tied, biased=True)
+        return self.place(again, stage)
 
     def _apart(
-        self, analysis: Analysis, problem: ProgramProblem, price: int | None, biased: bool
+        self, analysis: Analysis, problem: ProgramProblem, price: int | None, stage: Stage
     ) -> Placed | None:
         """The placement with repeats at the ends written out; None where that is not cheaper than the price with all alike."""
         if self.again is None or not problem.regions:
@@ -265,7 +295,7 @@ class _Placing:
             if not ends:
                 return None
             written = expand_ends(analysis.graph, ends, book=RuleBook.load([Path(r) for r in self.rules]))
-            found = self.place(self.again(written), whole=False, tied=True, biased=biased)
+            found = self.place(self.again(written), attrs.evolve(stage, whole=False, tied=True, refined=True))
         except Infeasible:
             return None
         return found if price is None or found.placement.price < price else None
@@ -358,11 +388,30 @@ def _name_in_graph(analysis: Analysis, group: Group) -> str:
     return found.most_common(1)[0][0] if found else group.name
 
 
+def _converter(base: Base) -> Converter:
+    """What writes conversions over the group into a program."""
+    analysis, tokens = base.analysis, base.tokens
+    mesh = analysis.mesh
+    rank = mesh.rank_in(tokens.group) or 0
+    ranks = next((r for r, g in mesh.by_ranks.items() if g.axes == tokens.group.axes), None)
+    size = tokens.group.size
+    if ranks is None:
+        ranks = tuple(range(size)) if isinstance(size, int) else ()
+    return Converter(
+        tokens,
+        dialect_of(analysis.graph),
+        Names(n.name for n in analysis.graph.nodes),
+        rank,
+        ranks,
+        _name_in_graph(analysis, tokens.group),
+    )
+
+
 def _written(placed: Placed) -> Placed:
     for value, root in enumerate(placed.base.alias):
         if root != value:
             placed.aliases.setdefault(root, []).append((value, root))
-    problem, analysis = placed.problem, placed.base.analysis
+    problem, analysis, tokens = placed.problem, placed.base.analysis, placed.base.tokens
     for op, calls, ways, mode in zip(
         problem.problem.ops, problem.calls, problem.ways, placed.placement.modes
     ):
@@ -377,21 +426,7 @@ def _written(placed: Placed) -> Placed:
         else:
             for k in calls:
                 placed.chosen[k] = Way(way.needs[:1], way.gives[:1], way.ins[:1], ())
-    mesh = analysis.mesh
-    tokens = placed.base.tokens
-    rank = mesh.rank_in(tokens.group) or 0
-    ranks = next((r for r, g in mesh.by_ranks.items() if g.axes == tokens.group.axes), None)
-    size = tokens.group.size
-    if ranks is None:
-        ranks = tuple(range(size)) if isinstance(size, int) else ()
-    converter = Converter(
-        tokens,
-        dialect_of(analysis.graph),
-        Names(n.name for n in analysis.graph.nodes),
-        rank,
-        ranks,
-        _name_in_graph(analysis, tokens.group),
-    )
+    converter = _converter(placed.base)
     emitter = Emitter(
         placed.ways,
         placed.chosen,
@@ -399,6 +434,8 @@ def _written(placed: Placed) -> Placed:
         placed.needed,
         lambda v: problem.problem.values[v],
         converter,
+        # Beside weights that are cut the others are whole, which nobody is to guess.
+        frozenset(v for v, role in analysis.plan.roles.items() if role == "weight" and placed.weights.cuts),
     )
     placed.graph = emitter.write()
     placed.inserted = emitter.inserted

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from layoutcheck.placement.base import Base
 from layoutcheck.placement.demands import Demands
 from layoutcheck.placement.problem import FULL, PARTIAL
 from layoutcheck.placement.shard import Cut, Sharder
+from layoutcheck.placement.vocabulary import VocabularyCut
 from layoutcheck.program import CALL
 from layoutcheck.roles import Roles
 from layoutcheck.roles.model import Block
@@ -37,12 +39,14 @@ class WeightPlan:
     """Inputs that are cut, and blocks that were to be cut and could not be, with the reason.
 
     whole: the last products of those blocks. biased: row-parallel products that add a bias, to be taken off them first.
+    finer: numbers of ranks over which something could be cut that does not divide among all of the group.
     """
 
     cuts: dict[int, Cut] = attrs.field(factory=dict)
     left: list[tuple[int, str]] = attrs.field(factory=list)
     whole: set[int] = attrs.field(factory=set)
     biased: set[int] = attrs.field(factory=set)
+    finer: set[int] = attrs.field(factory=set)
 
     def leave(self, number: int, lasts: Collection[int], why: str) -> None:
         """Say that a block stays whole."""
@@ -50,17 +54,26 @@ class WeightPlan:
         self.whole.update(lasts)
 
 
-def planned(analysis: Analysis, path: str | Path | None) -> dict[int, int | None]:
-    """What a plan says of inputs by value: the axis that is cut, None where the input stays whole.
+@attrs.define
+class Said:
+    """What a plan says of inputs by value: the axis that is cut, None where it stays whole; which are cut along the vocabulary."""
+
+    axes: dict[int, int | None] = attrs.field(factory=dict)
+    vocabulary: set[int] = attrs.field(factory=set)
+
+
+def planned(analysis: Analysis, path: str | Path | None) -> Said:
+    """What a plan says of a program's inputs.
 
     Raises:
         InputError: the plan is malformed, no pattern of it names a weight, or a layout in it is more than one cut axis.
     """
     if path is None:
-        return {}
+        return Said()
     said = read_plan(path)
     p = analysis.program
     out: dict[int, int | None] = {}
+    words: set[int] = set()
     used: set[str] = set()
     for value, role in analysis.plan.roles.items():
         if role != "weight":
@@ -72,7 +85,11 @@ def planned(analysis: Analysis, path: str | Path | None) -> dict[int, int | None
             if not fnmatch.fnmatchcase(name, pattern):
                 continue
             used.add(pattern)
-            if word in ("column", "row", "replicated"):
+            words.discard(value)
+            out.pop(value, None)
+            if word == "vocabulary":
+                words.add(value)
+            elif word in ("column", "row", "replicated"):
                 out[value] = {"column": 0, "row": 1, "replicated": None}[word]
             elif not word.strip().startswith("["):
                 raise InputError(
@@ -87,21 +104,30 @@ def planned(analysis: Analysis, path: str | Path | None) -> dict[int, int | None
     unused = [pattern for pattern in said["weights"] if pattern not in used]
     if unused:
         raise InputError(f"the pattern `{unused[0]}` names no weight of the graph", said["where"])
-    return out
+    return Said(out, words)
 
 
 def cut_blocks(
-    base: Base, roles: Roles, demands: Demands, said: Mapping[int, int | None] | None = None
+    base: Base,
+    roles: Roles,
+    demands: Demands,
+    plan_says: Said | None = None,
+    vocabulary: Mapping[str, VocabularyCut] | None = None,
 ) -> WeightPlan:
     """Cut the weights of blocks that hold whole ones, where structure and contract allow it. Changes `base.full`.
 
     Args:
-        said: what a plan says of inputs, as `planned` gives it.
+        plan_says: what a plan says of inputs.
+        vocabulary: weights that were cut along the vocabulary before.
     """
     plan = WeightPlan()
-    said = said or {}
+    said = plan_says.axes if plan_says is not None else {}
     kept_whole = {value for value, axis in said.items() if axis is None}
-    if _is_cut(base):
+    p = base.analysis.program
+    for name, found in (vocabulary or {}).items():
+        value = p.by_name[name]
+        plan.cuts[value] = Cut(value, 0, padding=found.padding)
+    if _is_cut(base, plan.cuts.keys()):
         return plan
     for number, block in enumerate(roles.blocks):
         products = _products(base, roles, block)
@@ -122,16 +148,13 @@ def cut_blocks(
         if any(w is not None and w[0] in kept_whole for w in weights):
             plan.leave(number, lasts, "the plan wants them so")
             continue
-        for found in weights:
-            assert found is not None
-            sharder.cuts[found[0]] = Cut(found[0], found[1])
-        overlay = sharder.settle()
-        if (
-            overlay is None
-            or not all(_sums(base, overlay, k) for k in lasts)
-            or kept_whole & sharder.cuts.keys()
-        ):
+        for entry in weights:
+            assert entry is not None
+            sharder.cuts[entry[0]] = Cut(*entry)
+        overlay = sharder.settle(partial(_all_sum, base, lasts))
+        if overlay is None or kept_whole & sharder.cuts.keys():
             plan.leave(number, lasts, uneven)
+            plan.finer |= sharder.finer
             continue
         for value, of in overlay.items():
             base.full[value] = of
@@ -140,7 +163,6 @@ def cut_blocks(
         base.params.update(sharder.params)
     lost = [v for v, axis in said.items() if axis is not None and plan.cuts.get(v, Cut(v, -1)).axis != axis]
     if lost:
-        p = base.analysis.program
         raise InputError(
             f"the plan cuts {p.name_of(lost[0])} along axis {said[lost[0]]},"
             " and the rest of its block can't follow, or the contract does not let it"
@@ -148,8 +170,8 @@ def cut_blocks(
     return plan
 
 
-def _is_cut(base: Base) -> bool:
-    """Whether some weight is cut over the group, or values are converted over it: then the graph has its plan."""
+def _is_cut(base: Base, besides: Collection[int]) -> bool:
+    """Whether some weight besides these is cut over the group, or values are converted over it: then the graph has its plan."""
     group = set(base.tokens.group.axes)
     p = base.analysis.program
     if any(
@@ -160,7 +182,7 @@ def _is_cut(base: Base) -> bool:
         isinstance(of := base.analysis.solution.typing.types[p.first[k]], Layout)
         and group & of.bound_map.keys()
         for k in base.kept
-        if not p.inputs[k] and p.outs[k]
+        if not p.inputs[k] and p.outs[k] and p.first[k] not in besides
     )
 
 
@@ -323,7 +345,7 @@ def _last_cut(sharder: Sharder, of: Any) -> Any:
     return of if cut is None else cut
 
 
-def _sums(base: Base, overlay: dict[int, Layout], last: int) -> bool:
-    """Whether the last product sums over cut features, so that the block ends in a pending sum and nothing else is cut."""
+def _all_sum(base: Base, lasts: Collection[int], overlay: dict[int, Layout]) -> bool:
+    """Whether the last products sum over cut features, so that the block ends in a pending sum and nothing else is cut."""
     p = base.analysis.program
-    return any(base.root(v) in overlay for v in p.inputs[last]) and p.first[last] not in overlay
+    return all(any(base.root(v) in overlay for v in p.inputs[k]) and p.first[k] not in overlay for k in lasts)

@@ -7,7 +7,8 @@ beside the cut features (a rotary part for all heads, a buffer that takes both) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import gcd
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ from layoutcheck.domains import is_token_like
 from layoutcheck.infer.calls.call import Result
 from layoutcheck.infer.solver.run import apply, transform_of
 from layoutcheck.layouts import Layout, replace
+from layoutcheck.mesh import Group
 from layoutcheck.placement.base import Base, agrees
 from layoutcheck.placement.packed import Packing, Pieces, joins, pieces_of
 from layoutcheck.placement.resize import size_param
@@ -31,12 +33,15 @@ MAX_BACK = 12
 class Cut:
     """An input that is cut along an axis over the group, in each of its packed pieces (gate and up in one weight are two).
 
-    `pieces` are their extents; none where the axis is one.
+    `pieces` are their extents; none where the axis is one. `over`: the group's mesh axes, of which those that are not named hold the
+    same (a key head that several ranks' query heads read); None: all. `padding`: rows that were added so that it divides.
     """
 
     value: int
     axis: int
     pieces: tuple[int, ...] = ()
+    over: tuple[int, ...] | None = None
+    padding: int = 0
 
 
 @attrs.frozen
@@ -50,23 +55,57 @@ class Failure:
 
 @attrs.define
 class Sharder:
-    """Tries cuts over a range of calls; `overlay` holds the layouts that change."""
+    """Tries cuts over a range of calls.
+
+    requests: per call that spreads or fills the axis that it makes shorter, and the mesh axes over which.
+    whole: inputs that stay whole, since nothing of them divides.
+    finer: numbers of ways in which the group would have to be divisible for something that does not divide among all of it.
+    """
 
     base: Base
     low: int
     high: int
     cuts: dict[int, Cut] = attrs.field(factory=dict)
-    requests: dict[int, int] = attrs.field(factory=dict)
+    requests: dict[int, tuple[int, tuple[int, ...]]] = attrs.field(factory=dict)
+    whole: set[int] = attrs.field(factory=set)
+    finer: set[int] = attrs.field(factory=set)
     broad: set[int] = attrs.field(factory=set)
     params: dict[int, dict[str, Any]] = attrs.field(factory=dict)
     packing: Packing = attrs.field(factory=Packing)
+    strict: bool = True
 
     @property
     def _ways(self) -> Size:
         return self.base.tokens.group.size
 
-    def settle(self) -> dict[int, Layout] | None:
-        """The layouts that change with the cuts; None where they can't be had. Adds what else has to be cut."""
+    def _counts(self) -> list[tuple[tuple[int, ...], Size]]:
+        """Mesh axes over which something may be cut, with the number of their ranks: all, then the first ones, then the last."""
+        axes, mesh = self.base.tokens.group.axes, self.base.tokens.mesh
+        found = [
+            axes,
+            *(axes[:i] for i in range(len(axes) - 1, 0, -1)),
+            *(axes[i:] for i in range(1, len(axes))),
+        ]
+        out: list[tuple[tuple[int, ...], Size]] = []
+        for some in found:
+            size: Size = 1
+            for m in some:
+                size = size * mesh.size(m)
+            out.append((some, size))
+        return out
+
+    def settle(self, good: Callable[[dict[int, Layout]], bool] = bool) -> dict[int, Layout] | None:
+        """The layouts that change with the cuts; None where they can't be had, or are not `good`. Adds what else has to be cut."""
+        cuts = dict(self.cuts)
+        found = self._settled()
+        if found is None or not good(found):
+            # A size may have to be divided in a way that leaves no axis as it was.
+            self.cuts, self.strict = cuts, False
+            self.requests, self.whole, self.broad = {}, set(), set()
+            found = self._settled()
+        return found if found is not None and good(found) else None
+
+    def _settled(self) -> dict[int, Layout] | None:
         for _ in range(MAX_REPAIRS):
             found = self._run()
             if not isinstance(found, Failure):
@@ -75,7 +114,9 @@ class Sharder:
                 for value, pieces in self.packing.pieces.items():
                     self.cuts[value] = attrs.evolve(self.cuts[value], pieces=pieces)
                 return found
-            if not found.ins or not (self._granted(found) or self._repaired(found)):
+            if not (found.ins and (self._granted(found) or self._repaired(found))) and not self._coarser(
+                found
+            ):
                 return None
         return None
 
@@ -88,7 +129,7 @@ class Sharder:
         self.packing = Packing()
         for cut in self.cuts.values():
             of = self.base.full[cut.value]
-            shard = self.cut(of, cut.axis) if isinstance(of, Layout) else None
+            shard = self.cut(of, cut.axis, cut.over) if isinstance(of, Layout) else None
             if shard is None:
                 return Failure(p.value_call[cut.value], None)
             overlay[cut.value] = shard
@@ -139,22 +180,29 @@ class Sharder:
         p = self.base.analysis.program
         outs = [self.base.full[p.first[k] + j] for j in range(p.outs[k])]
         if k in self.requests and isinstance(outs[0], Layout) and not self._spreads(k):
-            made = self.cut(outs[0], self.requests[k])
+            made = self.cut(outs[0], *self.requests[k])
             return [made] if made is not None else Failure(k, None, ins)
         if joins(self.base, k, ins):
             return Failure(k, None)
         ctx = self.base.analysis.solver.ctx
+        reads = {self.base.root(v) for v in p.inputs[k]}
+        transform = transform_of(self.base.instance(k))
+        # A view has its axes as they were, but for the one that is cut; and what is spread over fewer.
+        free = not self.strict or transform is None or not transform.is_view
+        free = free or k in self.requests or bool(reads & self.broad)
         first: Result | None = None
         found: Result | None = None
         for instance in self._candidates(k, ins):
             result = apply(ctx, instance, ins)
-            if not agrees(self.base, k, result, self.broad):
+            if not agrees(self.base, k, ins, result, self.broad):
                 first = first or result
                 continue
-            found = found or result
             if _in_place(result.outs, outs):
                 found = result
                 break
+            if free:
+                found = found or result
+            first = first or result
         if found is None:
             return Failure(k, first, ins)
         return list(found.outs[: len(outs)]) + [None] * (len(outs) - len(found.outs))
@@ -175,14 +223,17 @@ class Sharder:
         if len(sizes) == form.rank:
             sizes = [s if s == -1 else n for s, n in zip(sizes, form.shape)]
         kept = self._not_spread(k, ins, sizes)
-        if kept is not None:
+        asked = self.requests.get(k)
+        if kept is not None and asked is None:
             yield attrs.evolve(instance, params={**instance.params, name: tuple(kept)})
             return
-        options = [sizes] if k not in self.requests else []
-        for i, n in enumerate(sizes):
-            less = divide_exact(n, self._ways) if n != -1 and isinstance(n, int) else None
-            if less is not None and self.requests.get(k, i) == i:
-                options.append([*sizes[:i], less, *sizes[i + 1 :]])
+        sizes = sizes if kept is None else kept
+        options = [sizes] if asked is None else []
+        for over, ways in self._counts():
+            for i, n in enumerate(sizes):
+                less = divide_exact(n, ways) if n != -1 and isinstance(n, int) else None
+                if less is not None and (asked is None or asked == (i, over)):
+                    options.append([*sizes[:i], less, *sizes[i + 1 :]])
         for option in options:
             value: Any = tuple(option) if isinstance(given, (list, tuple)) else option[0]
             yield attrs.evolve(instance, params={**instance.params, name: value})
@@ -215,16 +266,23 @@ class Sharder:
         if seen or (k in self.requests and self._spreads(k)):
             self.broad.update(range(p.first[k], p.first[k] + p.outs[k]))
 
-    def cut(self, of: Layout, axis: int) -> Layout | None:
-        """A layout with a feature axis cut over the group; None where it does not divide or is cut already."""
-        group = self.base.tokens.group
+    def cut(self, of: Layout, axis: int, over: tuple[int, ...] | None = None) -> Layout | None:
+        """A layout with a feature axis cut over the group, or over some of its mesh axes; None where it does not divide or is cut
+        already.
+        """
+        group, mesh = self.base.tokens.group, self.base.tokens.mesh
+        if over is not None and over != group.axes:
+            size: Size = 1
+            for m in over:
+                size = size * mesh.size(m)
+            group = Group(mesh.group_name(over), over, size)
         if axis >= of.rank or any(m in of.bound_map for m in group.axes) or len(of.axes[axis]) != 1:
             return None
         f = of.axes[axis][0]
         each = divide_exact(f.extent, group.size)
         if each is None or not f.is_whole or is_token_like(f.domain):
             return None
-        taken = take_share(f, group, each, [self.base.tokens.mesh.size(m) for m in group.axes])
+        taken = take_share(f, group, each, [mesh.size(m) for m in group.axes])
         if taken is None:
             return None
         bound = dict(of.bound_map)
@@ -247,6 +305,8 @@ class Sharder:
                 shard = self.cut(of, axis)
                 source = self.source(value, axis) if shard is not None else None
                 if source is None or source[0] in self.cuts or not self._is_weight(source[0]):
+                    continue
+                if source[0] in self.whole:
                     continue
                 result = apply(
                     self.base.analysis.solver.ctx,
@@ -305,18 +365,70 @@ class Sharder:
     def _repaired(self, failure: Failure) -> bool:
         """Make what is broadcast or filled beside the cut features for fewer of them."""
         p = self.base.analysis.program
+        alike: dict[Any, list[int]] = {}
         for k in self._makers([self.base.root(v) for v in p.inputs[failure.call]]):
             form = self.base.full[p.first[k]]
             if k in self.requests or not isinstance(form, Layout):
                 continue
+            if self._requested([k], form, failure):
+                return True
+            alike.setdefault(form.shape, []).append(k)
+        # Keys and values are spread alike, and one alone does not help.
+        return any(
+            len(calls) > 1 and self._requested(calls, self.base.full[p.first[calls[0]]], failure)
+            for calls in alike.values()
+        )
+
+    def _requested(self, calls: Sequence[int], form: Layout, failure: Failure) -> bool:
+        """Ask calls to make less of some axis; False, and nothing asked, where it does not get further than before."""
+        for over, _ in self._counts():
             for dim, n in enumerate(form.shape):
-                if not isinstance(n, int) or self.cut(form, dim) is None:
+                if not isinstance(n, int) or self.cut(form, dim, over) is None:
                     continue
-                self.requests[k] = dim
+                self.requests.update((k, (dim, over)) for k in calls)
                 again = self._run()
                 if not isinstance(again, Failure) or again.call > failure.call:
                     return True
-                del self.requests[k]
+                for k in calls:
+                    del self.requests[k]
+        return False
+
+    def _coarser(self, failure: Failure) -> bool:
+        """Cut what the failing call reads over fewer mesh axes: fewer key heads than ranks are shared by ranks that lie together."""
+        p = self.base.analysis.program
+        form = self.base.full[p.first[failure.call]] if p.outs[failure.call] else None
+        reads = {self.base.root(v) for v in p.inputs[failure.call]}
+        sources = {s for v in reads for s in self.packing.origins.get(v, ())}
+        if not sources or not isinstance(form, Layout):
+            return False
+        ways = self._ways
+        if isinstance(ways, int):
+            shared = {gcd(n, ways) for n in form.shape if isinstance(n, int)}
+            self.finer.update(n for n in shared if 1 < n < ways)
+        mine = (frozenset(self.packing.origins.get(v, ())) for v in sorted(reads))
+        return any(self._fewer(of, failure) for of in dict.fromkeys((*mine, frozenset(sources))) if of)
+
+    def _fewer(self, sources: frozenset[int], failure: Failure) -> bool:
+        """Cut these inputs over fewer mesh axes, or not at all; False, and as it was, where it does not get further than before."""
+        axes = self.base.tokens.group.axes
+        kept = {s: self.cuts[s] for s in sources}
+        whole = set(self.whole)
+        for i in range(len(axes) - 1, -1, -1):
+            for s, cut in kept.items():
+                if i >= len(axes if cut.over is None else cut.over):
+                    continue
+                if i:
+                    self.cuts[s] = attrs.evolve(cut, over=axes[:i])
+                else:
+                    self.cuts.pop(s, None)
+                    self.whole.add(s)
+            again = self._run()
+            if not isinstance(again, Failure) or again.call > failure.call:
+                return True
+            if again.call == failure.call and again.ins and self._repaired(again):
+                return True
+        self.cuts.update(kept)
+        self.whole = whole
         return False
 
     def _makers(self, values: Sequence[int]) -> Iterator[int]:

@@ -83,6 +83,10 @@ def share_of(value: Tensor, shard: Shard, rank: int) -> Tensor:
     Raises:
         InputError: the axis does not divide.
     """
+    if shard.padding:
+        shape = list(value.shape)
+        shape[shard.axis] = shard.padding
+        value = torch.cat([value, value.new_zeros(shape)], shard.axis)
     ways, n = int(shard.ways), value.shape[shard.axis]
     sizes = list(shard.pieces) or [n]
     if sum(sizes) != n or any(size % ways for size in sizes):
@@ -90,7 +94,9 @@ def share_of(value: Tensor, shard: Shard, rank: int) -> Tensor:
             f"{n} elements do not divide into {ways} shares of pieces of {', '.join(map(str, sizes))}"
         )
     pieces = value.split(sizes, shard.axis)
-    return torch.cat([piece.chunk(ways, shard.axis)[rank] for piece in pieces], shard.axis)
+    return torch.cat(
+        [piece.chunk(ways, shard.axis)[rank // int(shard.copies)] for piece in pieces], shard.axis
+    )
 
 
 def symbols_of(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from layoutcheck.domains import anything
 from layoutcheck.infer.calls.call import INTEGERS, Call, Result
 from layoutcheck.infer.calls.compare import ONE_TOKEN, compare_axes, is_misplaced, strength
+from layoutcheck.infer.calls.repeated import spread_like
 from layoutcheck.infer.calls.states import Operand, check_diagonal, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, layout
 from layoutcheck.symbols import Expr
@@ -101,6 +102,8 @@ def elementwise(call: Call) -> Result:
         if call.rule.mutates:
             return call.result(out, mutated={slot: out})
         return call.result(out)
+    if any(of.bound for _, _, of in operands):
+        operands = _with_shared_heads(operands)
     before = len(call.issues)
     axes = broadcast_axes(call, operands)
     agreed = len(call.issues) == before
@@ -115,6 +118,22 @@ def elementwise(call: Call) -> Result:
         if target >= 0:
             return call.result(out, mutated={target: out})
     return call.result(out)
+
+
+def _with_shared_heads(operands: Sequence[Operand]) -> list[Operand]:
+    """Operands of which a rank has one head, spread, with the heads of those beside them (see `repeated`)."""
+    out = list(operands)
+    for number, (param, slot, of) in enumerate(out):
+        for axis, own in enumerate(of.axes):
+            if len(own) < 2 or own[-1].domain.kind != "any":
+                continue
+            for _, other, like in operands:
+                there = axis - of.rank + like.rank
+                spread = spread_like(of, axis, like, there) if other != slot and there >= 0 else None
+                if spread is not None:
+                    out[number] = (param, slot, spread)
+                    break
+    return out
 
 
 def _shifts(call: Call) -> bool:

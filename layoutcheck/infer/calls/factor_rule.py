@@ -16,6 +16,7 @@ from layoutcheck.infer.calls.call import Call, Issue, Result
 from layoutcheck.infer.calls.compare import compare_axes, is_misplaced, strength
 from layoutcheck.infer.calls.elementwise import promote
 from layoutcheck.infer.calls.regroup import Cuts, regroup, split_digit
+from layoutcheck.infer.calls.repeated import spread_like
 from layoutcheck.infer.calls.states import check_diagonal, join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout
 from layoutcheck.rules.types import Any as AnyAxis
@@ -81,7 +82,7 @@ def match(call: Call) -> Matching:
             shifts[slot] = of.rank - fitted.rank
             todo.append((slot, _without_any(fitted, pattern) if loose else fitted, pattern))
     if any(of.bound for _, of, _ in todo):
-        todo = _with_head_axes(todo)
+        todo = _with_shared_heads(call, _with_head_axes(todo))
     for _, of, pattern in todo:
         for axis, item in _aligned(of, pattern):
             if isinstance(item, LabelAxis) and len(item.labels) == 1:
@@ -129,6 +130,30 @@ def _with_head_axes(todo: list[tuple[int, Layout, Pattern]]) -> list[tuple[int, 
             if isinstance(item, LabelAxis) and len(item.labels) == 1 and not of.axes[axis]:
                 of = _head_in_front(of, axis, heads.get(item.labels[0].name, set()))
         out.append((slot, of, pattern))
+    return out
+
+
+def _with_shared_heads(
+    call: Call, todo: list[tuple[int, Layout, Pattern]]
+) -> list[tuple[int, Layout, Pattern]]:
+    """Where a group cuts one operand's heads, and a part of it another's, of which a rank has one, that one is each rank's own."""
+    kept = {
+        label.name for out in call.rule.outputs if out.pattern is not None for label in out.pattern.labels()
+    }
+    places: dict[str, list[tuple[int, int, bool]]] = {}
+    for number, (_, of, pattern) in enumerate(todo):
+        for axis, item in _aligned(of, pattern):
+            if isinstance(item, LabelAxis) and item.labels and item.labels[0].name in kept:
+                places.setdefault(item.labels[0].name, []).append((number, axis, len(item.labels) == 1))
+    out = list(todo)
+    for found in places.values():
+        for number, axis, alone in found:
+            slot, of, pattern = out[number]
+            others = [(out[n][1], at) for n, at, _ in found if n != number]
+            spread = (spread_like(of, axis, like, at) for like, at in others) if alone else iter(())
+            moved = next((x for x in spread if x is not None), None)
+            if moved is not None:
+                out[number] = (slot, moved, pattern)
     return out
 
 

@@ -104,7 +104,7 @@ def heads(tracer: Tracer, ctx: Context) -> list[Cut]:
             rows = of.shape[-1]
             for group in groups:
                 entries = {n: width for n, width in known if rows * group.size == n and rows != width}
-                # As many rows as some table has entries is that table's whole vocabulary; a longer one counts something else (positions).
+                # As many rows as some table has entries are that table's whole vocabulary; another one counts positions, say.
                 entries = {n: width for n, width in entries.items() if (rows, width) not in known}
                 if not entries or any(m in of.bound_map or m in of.partial for m in group.axes):
                     continue

@@ -2,7 +2,8 @@
 
     {"group": "tp", "weights": {"*.down_proj.weight": "row", "*.gate_proj.weight": "column", "lm_head.weight": "[128/4@tp, 64]"}}
 
-`column` cuts the first axis (torch keeps linears as [out, in]), `row` the second, `replicated` none; anything else is a layout's text.
+`column` cuts the first axis (torch keeps linears as [out, in]), `row` the second, `replicated` none, `vocabulary` the first one of a
+table or a head; anything else is a layout's text.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh
 from layoutcheck.symbols import Size
 
-_WORDS = {"column": 0, "row": 1}
+_WORDS = {"column": 0, "row": 1, "vocabulary": 0}
 MAX_BYTES = 16 << 20
 
 
@@ -35,7 +36,8 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     plan = read_document(path, "a plan", largest=MAX_BYTES)
     if not isinstance(plan.get("weights"), dict):
         raise InputError(
-            'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | LAYOUT}}', where
+            'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | "vocabulary" | LAYOUT}}',
+            where,
         )
     for pattern, word in plan["weights"].items():
         if not isinstance(word, str):
