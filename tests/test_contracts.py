@@ -13,6 +13,7 @@ from support.faults import FAULTS, Fault
 from support.programs import PROGRAMS, build
 from support.sparse_decoder import STYLES, SparseDecoder
 
+from layoutcheck.check import check
 from layoutcheck.contracts import Contract, check_contract, contract_names, load_contract, parse_contract
 from layoutcheck.errors import InputError
 from layoutcheck.findings import Finding
@@ -200,8 +201,28 @@ def test_a_contract_extends_another_one(tmp_path: Path) -> None:
     assert found.applies == base.applies and found.group == base.group
     assert found.trusts() == {"moe.shared": "shape-only"} and base.trusts() == {}
     gone = {b.key for b in base.boundaries} - {b.key for b in found.boundaries}
-    assert gone == {("layer", "all", "dense"), ("layer", "all", "moe"), ("o_proj", "output", None)}
-    assert len(found.boundaries) == len(base.boundaries) - 3
+    # Without a word on weights a boundary takes the place of both, of whole and of cut ones.
+    shared = {("moe.shared", "output", None, (("moe.shared", how),)) for how in ("whole", "cut")}
+    layers = {("layer", "all", "moe", (("moe.shared", how),)) for how in ("whole", "cut")}
+    assert gone == {("layer", "all", "dense", ()), ("o_proj", "output", None, ()), *shared, *layers}
+    assert len(found.boundaries) == len(base.boundaries) - 5
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_both_repairs_of_a_mixed_shared_expert_meet_the_contract(dialect: str) -> None:
+    """Cut weights on a rank's tokens are one error with two priced repairs; the graph as either makes it is clean."""
+    report = check(
+        engine.load(SparseDecoder(p=4, cut="mixed", dialect=dialect).build()), contract="dsa-cp-prefill"
+    )
+    assert {f.code for f in report.errors if not f.caused_by} == {"LC203"}
+    for finding in report.errors:
+        if finding.code == "LC203":
+            assert [fix.text.split(" ")[0] for fix in finding.fixes] == ["replicate", "all_gather"]
+    for repaired in (
+        SparseDecoder(p=4, dialect=dialect),
+        SparseDecoder(p=4, cut="gathered", dialect=dialect),
+    ):
+        assert codes(findings_of(repaired.build(), "dsa-cp-prefill")) == []
 
 
 # ---- programs that meet a contract, and that have nothing of it

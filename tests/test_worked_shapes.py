@@ -200,7 +200,7 @@ def test_departures_in_decode(wrong: str, finding: tuple[str, str, str], fix: li
 
 
 def test_a_split_shared_expert_is_an_error_with_two_repairs_that_hold() -> None:
-    """Whole weights meet the contract; gathered tokens are right, and too full for it."""
+    """Whole weights on the rank's tokens meet the contract, and so do cut ones on gathered tokens, their sum scattered."""
     program = Prefill(split_shared=True)
     graph = program.build()
     report = engine.check(graph, contract="dsa-cp-prefill")
@@ -212,11 +212,11 @@ def test_a_split_shared_expert_is_an_error_with_two_repairs_that_hold() -> None:
     ]
     (other,) = (f for f in report.findings if f.code == "LC503")
     assert other.caused_by == "all_reduce"
-    for fix, left in zip(finding.fixes, (set(), {"LC503"})):
+    for fix in finding.fixes:
         repaired = Repair(graph, report, finding, "tensor_cast").done(fix.text)
         assert not engine.check(repaired).errors, fix.text
         again = engine.check(repaired, contract="dsa-cp-prefill")
-        assert {f.code for f in again.errors} == left, engine.describe(again)
+        assert not again.errors, engine.describe(again)
 
 
 def test_a_trusted_shared_expert_is_local_and_its_warning_stays() -> None:

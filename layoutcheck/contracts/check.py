@@ -111,7 +111,7 @@ class _Checker:
             if boundary.role == "layer":
                 self._layers(boundary)
                 continue
-            sites = sites_of(self.analysis, self.roles, boundary)
+            sites = sites_of(self.analysis, self.roles, boundary, self.group)
             self.places += len(sites)
             for site in sites:
                 self._site(boundary, site, boundary in tells)
@@ -160,7 +160,7 @@ class _Checker:
             self._compare(b, mine[0], sorted(ways, key=lambda w: w.call))
 
     def _layers(self, b: Boundary) -> None:
-        for layer in layers_of(self.roles, b.where):
+        for layer in layers_of(self.analysis, self.roles, b, self.group):
             self.places += 1
             ways = ways_in(self.analysis, self.roles, self.group, layer.begin, layer.end)
             self._compare(b, Site(layer.end, -1, layer.blocks[-1].join.total, layer.index), ways)

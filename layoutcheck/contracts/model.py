@@ -10,6 +10,7 @@ CONVERSIONS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "slic
 KINDS = ("attention", "sparse", "dense", "moe")
 CONDITIONS = ("sparse", "experts")
 TRUSTS = ("shape-only",)
+WEIGHTS = ("whole", "cut")
 
 # Which operands of a role are boundaries. `layer` is no role: it stands for what a layer counts.
 OPERANDS: dict[str, tuple[str, ...]] = {
@@ -49,6 +50,7 @@ PLACES: dict[str, tuple[str, ...]] = {
 class Boundary:
     """One boundary: an operand of a role, in blocks of a kind (`where`; None: in all).
 
+    weights: of roles whether their weights are whole over the contract's group or cut, in the blocks that are meant.
     require: states of which the boundary holds one. at_most, at_least: how full it may and must be, on the chain
     Full, Local, Partial (at_most Local: not Full; at_least Local: not Partial).
     via: conversions that may lead here from where the value was computed; None allows all, an empty tuple none.
@@ -67,6 +69,7 @@ class Boundary:
     count: tuple[tuple[str, int, int], ...] = ()
     trust: str | None = None
     doc: str = ""
+    weights: tuple[tuple[str, str], ...] = ()
 
     @property
     def title(self) -> str:
@@ -76,9 +79,15 @@ class Boundary:
         return f"{self.role} {self.operand}" + (f" ({self.where})" if self.where else "")
 
     @property
-    def key(self) -> tuple[str, str, str | None]:
+    def key(self) -> tuple[str, str, str | None, tuple[tuple[str, str], ...]]:
         """What makes two boundaries the same one, for a contract that changes another."""
-        return (self.role, self.operand, self.where)
+        return (self.role, self.operand, self.where, self.weights)
+
+    def replaces(self, other: Boundary) -> bool:
+        """Whether this boundary, of a contract that extends another, takes the place of one of that: without a word on weights, of
+        those for whole and for cut ones.
+        """
+        return self.key[:3] == other.key[:3] and self.weights in ((), other.weights)
 
 
 @attrs.frozen

@@ -20,6 +20,7 @@ from layoutcheck.contracts.model import (
     PLACES,
     STATES,
     TRUSTS,
+    WEIGHTS,
     Boundary,
     Contract,
 )
@@ -31,7 +32,20 @@ from layoutcheck.resources import rules_dir
 FORMAT = "layoutcheck-contract/1"
 _KEYS = ("format", "name", "doc", "group", "extends", "without", "applies", "boundaries")
 _BOUNDARY_KEYS = (
-    *("role", "operand", "where", "require", "at_most", "at_least", "via", "carry", "count", "trust", "doc"),
+    *(
+        "role",
+        "operand",
+        "where",
+        "require",
+        "at_most",
+        "at_least",
+        "via",
+        "carry",
+        "count",
+        "trust",
+        "doc",
+        "weights",
+    ),
 )
 MAX_DEPTH = 8
 
@@ -111,11 +125,10 @@ def _parsed(document: Any, at: Place, depth: int) -> Contract:
             raise InputError(f"there is no boundary {gone!r} to leave out", str(at / "without" / i))
         boundaries = kept
     for boundary in own:
-        place = next((i for i, b in enumerate(boundaries) if b.key == boundary.key), None)
-        if place is None:
-            boundaries.append(boundary)
-        else:
-            boundaries[place] = boundary
+        old = [b for b in boundaries if boundary.replaces(b)]
+        place = boundaries.index(old[0]) if old else len(boundaries)
+        boundaries = [b for b in boundaries if b not in old]
+        boundaries.insert(place, boundary)
     applies = dict(base.applies) if base is not None else {}
     given = _object(top.get("applies", {}), at / "applies", CONDITIONS)
     for key, value in given.items():
@@ -177,9 +190,17 @@ def _boundary(item: dict[str, Any], at: Place) -> Boundary:
         count=_count(item["count"], at / "count") if "count" in item else (),
         trust=_optional(item, "trust", TRUSTS, at),
         doc=_text(item, "doc", at),
+        weights=_weights(item, at),
     )
     _consistent(boundary, at)
     return boundary
+
+
+def _weights(item: dict[str, Any], at: Place) -> tuple[tuple[str, str], ...]:
+    """Of which roles the weights have to be whole or cut for the boundary to be meant."""
+    roles = tuple(role for role, kinds in PLACES.items() if kinds and role not in ("residual", "layer"))
+    given = _object(item.get("weights", {}), at / "weights", roles)
+    return tuple(sorted((role, _choice(how, WEIGHTS, at / "weights" / role)) for role, how in given.items()))
 
 
 def _some(item: dict[str, Any], key: str, at: Place) -> list[Any]:

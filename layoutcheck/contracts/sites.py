@@ -8,6 +8,7 @@ import attrs
 
 from layoutcheck.contracts.model import Boundary
 from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.mesh import Group
 from layoutcheck.roles.flow import sum_of
 from layoutcheck.roles.model import Block, Layer, Norm, Roles
 
@@ -22,8 +23,8 @@ class Site:
     layer: int = -1
 
 
-def sites_of(analysis: Analysis, roles: Roles, boundary: Boundary) -> list[Site]:
-    """All places of a boundary, in order of the program."""
+def sites_of(analysis: Analysis, roles: Roles, boundary: Boundary, group: Group) -> list[Site]:
+    """All places of a boundary, in order of the program; `group` is the contract's."""
     finder = _Finder(analysis, roles)
     found: list[Site] = []
     if boundary.role in ("embedding", "norm.final", "lm_head"):
@@ -32,7 +33,7 @@ def sites_of(analysis: Analysis, roles: Roles, boundary: Boundary) -> list[Site]
         return found
     for layer in roles.layers:
         for block in layer.blocks:
-            if matches(block, boundary.where):
+            if is_meant(analysis, roles, boundary, block, group):
                 found.extend(finder.inside(boundary, layer, block))
     return found
 
@@ -42,9 +43,32 @@ def matches(block: Block, where: str | None) -> bool:
     return where is None or block.kind == where or (where == "sparse" and block.sparse)
 
 
-def layers_of(roles: Roles, where: str | None) -> list[Layer]:
-    """Layers that have a block of a kind."""
-    return [layer for layer in roles.layers if any(matches(block, where) for block in layer.blocks)]
+def is_meant(analysis: Analysis, roles: Roles, boundary: Boundary, block: Block, group: Group) -> bool:
+    """Whether a block is of the kind that a boundary speaks of, and its weights are laid out so."""
+    return matches(block, boundary.where) and all(
+        _has_cut_weights(analysis, roles, block, role, group) == (how == "cut")
+        for role, how in boundary.weights
+    )
+
+
+def _has_cut_weights(analysis: Analysis, roles: Roles, block: Block, role: str, group: Group) -> bool:
+    """Whether some weight of a role in a block is cut over a group."""
+    p, types, kinds = analysis.program, analysis.solution.typing.types, roles.flow.kinds
+    return any(
+        kinds[v] == "W" and any(m in getattr(types[v], "bound_map", {}) for m in group.axes)
+        for k in block.calls
+        if roles.of(k) == role
+        for v in p.inputs[k]
+    )
+
+
+def layers_of(analysis: Analysis, roles: Roles, boundary: Boundary, group: Group) -> list[Layer]:
+    """Layers that have a block which a boundary speaks of."""
+    return [
+        layer
+        for layer in roles.layers
+        if any(is_meant(analysis, roles, boundary, block, group) for block in layer.blocks)
+    ]
 
 
 @attrs.define

@@ -9,7 +9,8 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.contracts.model import Contract
-from layoutcheck.contracts.sites import matches
+from layoutcheck.contracts.sites import is_meant
+from layoutcheck.placement.base import Base
 from layoutcheck.placement.emit import steps
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Op, Problem
 from layoutcheck.placement.program_problem import ProgramProblem
@@ -48,7 +49,7 @@ def too_many(
     modes: tuple[int, ...],
     contract: Contract,
     roles: Roles,
-    program: Program,
+    base: Base,
     asked: set[int],
 ) -> list[tuple[int, str]]:
     """Conversions `(value, kind)` to bar: of all values of a layer that has more of a kind than it counts, but those that a
@@ -61,6 +62,7 @@ def too_many(
     if not limits:
         return []
     made = conversions(problem, modes)
+    program = base.analysis.program
     out: list[tuple[int, str]] = []
     for layer in roles.layers:
         inside = [
@@ -71,7 +73,7 @@ def too_many(
             and roles.of(program.value_call[v]) != "moe.routed"
         ]
         for b in limits:
-            if not any(matches(block, b.where) for block in layer.blocks):
+            if not any(is_meant(base.analysis, roles, b, block, base.tokens.group) for block in layer.blocks):
                 continue
             for kind, _, high in b.count:
                 mine = [v for v, found in inside if found == kind]

@@ -57,7 +57,7 @@ def demands_of(base: Base, roles: Roles, contract: Contract) -> Demands:
     for boundary in contract.boundaries:
         if boundary.role == "layer":
             continue
-        for site in sites_of(base.analysis, roles, boundary):
+        for site in sites_of(base.analysis, roles, boundary, base.tokens.group):
             if site.value >= base.analysis.program.n_values:
                 continue
             found.sites += 1

@@ -243,7 +243,7 @@ class _Placing:
             return other
         asked = {base.root(analysis.program.inputs[k][slot]) for k, slot in demands.operands}
         for _ in range(MAX_ROUNDS):
-            barred = too_many(problem, placement.modes, self.contract, roles, analysis.program, asked)
+            barred = too_many(problem, placement.modes, self.contract, roles, base, asked)
             if not barred:
                 break
             fewer = without(problem.problem, barred)
@@ -307,7 +307,7 @@ def _base(analysis: Analysis, roles: Roles, group: Group, contract: Contract) ->
     local = [b for b in contract.boundaries if b.require == ("Local",)]
     domain = None
     if not any(b.role == "residual" for b in local):
-        sites = [site for b in local for site in sites_of(analysis, roles, b)]
+        sites = [site for b in local for site in sites_of(analysis, roles, b, group)]
         domain = packed_domain(types[s.value] for s in sites if s.value < len(types))
     domain = domain or stream_domain(roles, types)
     if domain is None:

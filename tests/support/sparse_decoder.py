@@ -18,6 +18,8 @@ WRONG = (
     "all_reduced_mlp",
     "local_head",
 )
+# Shared experts with weights cut over the ranks: run on all tokens, or on the rank's own.
+CUT = ("gathered", "mixed")
 STYLES = ("dsa-cp-prefill", "dsa-cp-query-local", "dsa-cp-entry-slice", "mc2-decode")
 T, WIDTH, KEYS, EXPERTS = 16, 16, 8, 6
 
@@ -34,6 +36,7 @@ class SparseDecoder:
         wrong: one of `WRONG` (in the style `dsa-cp-prefill`).
         style: one of `STYLES`.
         fixed: sizes of views and of the mask as numbers; else as what is left over, and by an operand.
+        cut: one of `CUT` (in the style `dsa-cp-prefill`), or none.
         tabled: experts are chosen by a table of the ids, and only weighed by the gate (on one device).
     """
 
@@ -48,6 +51,7 @@ class SparseDecoder:
         style: str = STYLES[0],
         fixed: bool = True,
         tabled: bool = False,
+        cut: str = "",
     ) -> None:
         assert not wrong or (wrong in WRONG and p > 1 and style == STYLES[0])
         groups = {"tp": p} if p > 1 else {}
@@ -55,7 +59,7 @@ class SparseDecoder:
         self.picking, self.gated, self.shared_expert = picking, gated, shared_expert
         self.p, self.wrong, self.style, self.fixed = p, wrong, style, fixed
         self.full = style in ("dsa-cp-entry-slice", "mc2-decode")
-        self.tabled = tabled
+        self.tabled, self.cut_shared = tabled, cut
         self.ids = self.b.tokens()
         self.marks: dict[str, set[str]] = {}
         self.later: list[Val] = []
@@ -173,11 +177,14 @@ class SparseDecoder:
             self.mark("moe.routed", part)
         if not self.shared_expert:
             return self.gather(routed) if self.full else routed
-        whole = self.gather(x) if self.wrong == "full_shared" else x
+        whole = self.gather(x) if self.wrong == "full_shared" or self.cut_shared == "gathered" else x
+        inner = 8 // self.p if self.cut_shared else 5
         lifted = self.mark(
-            "moe.shared", b.silu(self.mark("moe.shared", b.linear(whole, b.weight((5, WIDTH)))))
+            "moe.shared", b.silu(self.mark("moe.shared", b.linear(whole, b.weight((inner, WIDTH)))))
         )
-        shared = self.mark("moe.shared", b.linear(lifted, b.weight((WIDTH, 5))))
+        shared = self.mark("moe.shared", b.linear(lifted, b.weight((WIDTH, inner))))
+        if self.cut_shared:
+            shared = b.reduce_scatter(shared) if self.cut_shared == "gathered" else b.all_reduce(shared)
         both = b.add(routed, self.cut(shared) if self.wrong == "full_shared" else shared)
         return self.gather(both) if self.full else both
 
