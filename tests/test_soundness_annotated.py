@@ -146,6 +146,32 @@ def test_biases_of_row_parallel_products(family: str, contract: str) -> None:
     assert not rows & {name.replace("bias", "weight") for name in annotated.shards if name.endswith("bias")}
 
 
+@pytest.mark.parametrize(
+    ("family", "ranks"), [("OPT", 4), pytest.param("GPT2", 2, marks=pytest.mark.nightly)]
+)
+def test_rows_of_several_sequences(family: str, ranks: int) -> None:
+    """Where a batch is flattened into rows, a rank's tokens are no rows side by side: conversions take the sequences apart."""
+    found = compared(family, None, 7, "sequence-parallel", ranks)
+    check(found)
+    assert found.run.annotated[0].notes == ()
+    assert found.run.annotated[0].counts()["reduce_scatter"] == 4
+
+
+@pytest.mark.parametrize(
+    ("family", "contract"),
+    [("Phi", "tensor-parallel"), pytest.param("GPTNeoX", "sequence-parallel", marks=pytest.mark.nightly)],
+)
+def test_an_mlp_beside_attention_is_cut(family: str, contract: str) -> None:
+    """Each of both is reduced before its bias is added."""
+    found = compared(family, None, 7, contract, 2)
+    check(found)
+    annotated = found.run.annotated[0]
+    assert annotated.notes == ()
+    inner = [n for n, s in annotated.shards.items() if "mlp" in n and s.axis == 1]
+    assert len(inner) == 2
+    assert annotated.counts()["all_reduce" if contract == "tensor-parallel" else "reduce_scatter"] == 4
+
+
 def test_a_wrong_share_shows() -> None:
     """The comparison can fail: ranks with each other's parts of a weight give other logits."""
     found = compared("Llama", 8, 8, "tensor-parallel", 2)

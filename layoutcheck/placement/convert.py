@@ -38,6 +38,9 @@ class Converter:
         dim = 0 if dim is None else dim
         if kind == "all_reduce":
             return self.collective(kind, source, 0, full)
+        apart = self.tokens.apart(full)
+        if apart is not None:
+            return self._apart(kind, source, full, apart)
         if kind == "slice":
             out = self._padded(source, dim, full)
             out.append(self._share(out[-1] if out else source, dim))
@@ -52,6 +55,19 @@ class Converter:
             )
             out.extend(self._in_rows(out[-1], dim, full))
         return out
+
+    def _apart(self, kind: str, source: Node, full: Layout, apart: Layout) -> list[Node]:
+        """A conversion of rows that are tokens of several sequences: between views in which sequences have an axis of their own."""
+        short = self.tokens.local(apart)
+        assert short is not None
+        before, after = (short, apart) if kind == "all_gather" else (apart, short)
+        place = self.tokens.place(apart)
+        assert place is not None
+        at = place[0]
+        split = self._node("split", "aten.view.default", (Ref(source.name), before.shape), source)
+        out = [split, *self.write(kind, split, apart, short)]
+        rows = (*after.shape[: at - 1], after.shape[at - 1] * after.shape[at], *after.shape[at + 1 :])
+        return [*out, self._node("joined", "aten.reshape.default", (Ref(out[-1].name), rows), source)]
 
     def _padded(self, source: Node, dim: int, full: Layout) -> list[Node]:
         if not self.tokens.is_padded:
@@ -104,6 +120,8 @@ class Converter:
 
 
 _WORDS = (
+    "_split",
+    "_joined",
     "_unpad",
     "_back",
     "_turned",

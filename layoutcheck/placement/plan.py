@@ -198,12 +198,24 @@ def _products(base: Base, roles: Roles, block: Block) -> tuple[list[int], list[i
         last = [k for k in mine if roles.of(k) == "o_proj"]
         if not last:
             return None
-        return _nearest(base, roles, block, mine), last[-1:]
+        beside = _beside_attention(roles, block, mine)
+        return sorted((*_nearest(base, roles, block, mine), *beside[:-1])), [*last[-1:], *beside[-1:]]
     if block.kind == "dense" and len(mine) >= 2:
         return mine[:-1], mine[-1:]
     if block.kind == "moe":
         return _of_experts(base, roles, block, [k for k in mine if roles.of(k) in EXPERTS])
     return None
+
+
+def _beside_attention(roles: Roles, block: Block, mine: list[int]) -> list[int]:
+    """The products of a dense MLP whose result is added to that of the attention: none where there are not two of them."""
+    flow, p = roles.flow, roles.flow.program
+    ends = [v for k in block.core for v in range(p.first[k], p.first[k] + p.outs[k])]
+    behind = {flow.maker[v] for v in flow.back(ends, above=min(block.calls) - 1)}
+    inside = {v for k in block.calls for v in range(p.first[k], p.first[k] + p.outs[k])}
+    ahead = {flow.maker[v] for v in flow.ahead(ends, inside)}
+    found = [k for k in mine if k not in behind and k not in ahead]
+    return found if len(found) > 1 else []
 
 
 def _of_experts(

@@ -59,8 +59,10 @@ class Pricing:
         if not isinstance(full, Layout):
             return Value(None, None, None, None)
         ranks = self.number(tokens.group.size)
-        dim = tokens.dim(full)
+        apart = tokens.apart(full)
+        dim = tokens.dim(full if apart is None else apart)
         movable = dim is not None and local is tokens.local(full) and local is not None
+        moved = local if apart is None else tokens.local(apart)
         gather = scatter = reduce = None
         # What follows from inputs alone every rank can work out for all tokens: nobody sends it.
         sent = self.flow.kinds[value] not in ("I", "W")
@@ -69,7 +71,8 @@ class Pricing:
             and movable
             and local is not None
             and dim is not None
-            and not gather_onto(local, dim, tokens.group)[1]
+            and moved is not None
+            and not gather_onto(moved, dim, tokens.group)[1]
         ):
             gather = self._price("all_gather", local, ranks, times)
             if value in self.ways.pending:

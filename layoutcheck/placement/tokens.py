@@ -185,6 +185,19 @@ class Tokens:
         lead = [f for f in of.axes[dim][:j] if f.extent != 1]
         return None if lead or len(of.axes[dim]) > j + self._width(of, at) else dim
 
+    def apart(self, of: Layout) -> Layout | None:
+        """The Full layout with what stands before its tokens on an axis of its own, as in `[B*T, h]`; None where nothing does, or
+        something stands behind them.
+        """
+        at = self.place(of)
+        if at is None:
+            return None
+        dim, j = at
+        if all(f.extent == 1 for f in of.axes[dim][:j]) or len(of.axes[dim]) > j + self._width(of, at):
+            return None
+        axis = of.axes[dim]
+        return replace(of, axes=(*of.axes[:dim], axis[:j], axis[j:], *of.axes[dim + 1 :]))
+
 
 def _parts(domain: Domain) -> list[Domain]:
     """The domains of the factors that a domain is made from."""

@@ -52,6 +52,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "Starcoder2": {},
     "Ernie4_5": {"use_bias": True},
     "GPTNeoX": {"rotary_pct": 0.5},
+    "GPT2": {"model": "GPT2LMHeadModel", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 128},
+    "Phi": {},
 }
 CONTRACTS = ("tensor-parallel", "sequence-parallel")
 SPARSE = ("dsa-cp-prefill", "dsa-cp-query-local", "dsa-cp-entry-slice")
