@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -294,3 +295,28 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"error: MASTER_PORT={port}: the port is taken by another program"
+
+
+def test_nothing_stays_when_the_command_is_killed(tmp_path: Path) -> None:
+    """What is killed cannot clean up: its ranks end, and take the folder with them."""
+    path, place = tmp_path / "graph.json", tmp_path / "temporary"
+    save(graph_from_json(build("tensor_parallel", "tensor_cast", Size("pair", T=8, p=2))), path)
+    place.mkdir()
+    command = subprocess.Popen(
+        [sys.executable, "-m", "layoutcheck", "verify", str(path), "--backend", "gloo"],
+        env={**os.environ, "TMPDIR": str(place)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not list(place.glob("layoutcheck-*/1.err")) and command.poll() is None:
+            time.sleep(0.01)
+        assert command.poll() is None
+    finally:
+        command.kill()
+        command.wait()
+    for _ in range(600):
+        if not list(place.iterdir()):
+            break
+        time.sleep(0.1)
+    assert not list(place.iterdir())

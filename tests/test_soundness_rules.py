@@ -10,7 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks import reasons, samples_auto, samples_fused, samples_more, samples_rest, samples_torch, sizes  # noqa: E402
+from ranks import (  # noqa: E402  # noqa: E402
+    reasons,
+    samples_assumed,
+    samples_auto,
+    samples_fused,
+    samples_more,
+    samples_rest,
+    samples_torch,
+    sizes,
+)
 from ranks.calls import Sample  # noqa: E402
 from ranks.enumerate_rules import SIZES, Verdict, verify_sample  # noqa: E402
 
@@ -29,6 +38,7 @@ def samples() -> Iterator[Sample]:
     yield from samples_fused.all_samples()
     yield from samples_more.all_samples()
     yield from samples_rest.all_samples()
+    yield from samples_assumed.all_samples()
 
 
 def by_op() -> dict[str, list[Sample]]:

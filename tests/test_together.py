@@ -173,3 +173,41 @@ def _rename(node: Json, old: str, new: str) -> None:
     if node["name"] == old:
         node["name"] = node["target"] = new
     node["args"] = [{"node": new} if a == {"node": old} else a for a in node["args"]]
+
+
+def piece(rank: int, start: int, local: bool = False, op: str = "slice") -> Json:
+    """x -> features [start : start + 2], or feature `start` alone, or piece `start` of four -> silu."""
+    b = GraphBuilder(rank=rank, T=16)
+    x = b.input("x", (16, 8), layout="[T, 8]")
+    rows = 4 if local else 16
+    if local:
+        x = b.rank_slice(x)
+    if op == "slice":
+        y = b.call("aten.slice.Tensor", x, 1, start, start + 2, shape=(rows, 2))
+    elif op == "select":
+        y = b.call("aten.select.int", x, 1, start, shape=(rows,))
+    else:
+        meta = [((rows, 2), "bfloat16")] * 4
+        y = b.call_many("aten.split.Tensor", x, 2, 1, metas=meta)[start]
+    b.output([b.all_gather(b.silu(y)) if local else b.silu(y)])
+    return b.graph()
+
+
+@pytest.mark.parametrize("op", ("slice", "select"))
+@pytest.mark.parametrize("local", (False, True))
+def test_other_features_on_another_rank_are_reported(local: bool, op: str) -> None:
+    """A type does not say which features a piece has: ranks that take different ones, and no shares, look alike."""
+    shifted = [piece(r, (r + 1) % 4 * 2, local, op) for r in RANKS]
+    for main in RANKS:
+        others = [shifted[r] for r in RANKS if r != main]
+        name = "slice_1" if local and op == "slice" else op
+        assert [f for f in found(shifted[main], others) if f[1] == name] == [("LC102", name)]
+    same = [piece(r, 4, local, op) for r in RANKS]
+    assert found(same[0], same[1:]) == []
+
+
+def test_features_of_a_rank_of_its_own_rows_are_reported() -> None:
+    """Rows and columns cut over one group: blocks on the diagonal, which no gather puts together."""
+    blocks = [piece(r, 2 * r, local=True) for r in RANKS]
+    assert ("LC102", "slice_1") in found(blocks[1], [blocks[0], *blocks[2:]])
+    assert found(piece(1, 2), [piece(r, 2 * r) for r in (0, 2, 3)]) == [("LC107", "output")]

@@ -140,7 +140,7 @@ def run_processes(
     """
     world = len(graphs)
     check_backend(backend, world)
-    with tempfile.TemporaryDirectory(prefix="layoutcheck-") as name:
+    with tempfile.TemporaryDirectory(prefix="layoutcheck-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         job = {
             "backend": backend,

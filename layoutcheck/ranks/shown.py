@@ -17,7 +17,6 @@ from layoutcheck.findings import Finding
 from layoutcheck.graph import Graph
 from layoutcheck.infer.issues.entries import downstream
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.inline import inline_subgraphs
 from layoutcheck.program import PLACEHOLDER
 from layoutcheck.ranks.counterexample import CounterExample, example_of, token_counts
 from layoutcheck.ranks.denote import Undenoted
@@ -229,7 +228,7 @@ class _Search:
 
 def rank_graphs(analysis: Analysis, others: Sequence[Graph]) -> list[Graph] | None:
     """The graph of every rank, where exports of all of them are given; None where not, and they are to be made."""
-    by_rank = {g.rank: g for g in (analysis.graph, *(inline_subgraphs(other)[0] for other in others))}
+    by_rank = {g.rank: g for g in (analysis.graph, *others)}
     world = len(others) + 1
     return [by_rank[r] for r in range(world)] if others and set(by_rank) == set(range(world)) else None
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Node
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.run import apply, transform_of
 from layoutcheck.layout_text import parse_layout
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.program import CALL, OUTPUT, OpInstance
@@ -289,6 +289,9 @@ class TwinRunner:
         code = transform.name if transform is not None else code
         of = outs[0]
         try:
+            filled = self._written_over(k, instance, sources, of) if code == "create" else None
+            if filled is not None:
+                return [filled]
             resized = code in CONVERSIONS or code in SIZED or code in ("expand", "slice", "narrow")
             shape = extents(of, self.ranks) if resized and isinstance(of, Layout) else ()
             if code in CONVERSIONS:
@@ -321,6 +324,16 @@ class TwinRunner:
             if not isinstance(problem, Undenoted):
                 self.twin.failed.add(p.nodes[k].name)
             return None
+
+    def _written_over(self, k: int, instance: OpInstance, sources: list[Any], of: Any) -> Tensor | None:
+        """A constant fill that has another shape on one device than it was made with, since other tokens are put there."""
+        made = apply(self.analysis.solver.ctx, instance, tuple(sources)).outs[0]
+        if not isinstance(of, Layout) or not isinstance(made, Layout) or made.value is None:
+            return None
+        if extents(made, self.ranks) == extents(of, self.ranks):
+            return None
+        dtype = next((x.dtype for x in self.on_ranks(self.analysis.program.first[k]) or []), torch.float64)
+        return torch.full(extents(of, self.ranks), made.value[1] or 0, dtype=dtype)
 
     def _converted(self, whole: Tensor, source: Any, of: Any, shape: tuple[int, ...]) -> list[Any] | None:
         """The same value in another layout; where axes were taken apart for a collective, elements are matched

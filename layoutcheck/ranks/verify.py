@@ -12,6 +12,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, symbols_of
+from layoutcheck.list_collectives import written_out
 from layoutcheck.program import PLACEHOLDER
 from layoutcheck.ranks.denote import (
     Ranks,
@@ -28,6 +29,7 @@ from layoutcheck.ranks.interpreter import Groups, RankError, missing, run
 from layoutcheck.ranks.reference.registry import FLOATS
 from layoutcheck.ranks.specialise import all_ranks
 from layoutcheck.ranks.twin import Twin, TwinRunner
+from layoutcheck.rules.rulebook import RuleBook
 
 MAX_WORLD = 64
 MAX_ELEMENTS = 1 << 26
@@ -279,7 +281,10 @@ def prepare(
     ranks = ranks_of(analysis, symbols)
     wholes = draw(analysis, ranks, seed)
     try:
-        return ranks, list(graphs) if graphs is not None else all_ranks(analysis, ranks), wholes
+        if graphs is None:
+            return ranks, all_ranks(analysis, ranks), wholes
+        book = RuleBook.load()
+        return ranks, [written_out(g, book)[0] for g in graphs], wholes
     except Undenoted as error:
         raise _misfit(tokens, error) from None
 

@@ -1,15 +1,18 @@
 """The process of one rank: ``python -m layoutcheck.ranks.worker FOLDER RANK``, started by `processes`.
 
 Reads `FOLDER/job.json` and `FOLDER/RANK.in`, runs the rank, and writes `FOLDER/RANK.out`. Where it is stands in
-`FOLDER/RANK.at`. It ends when its standard input does, so that it does not outlive what started it.
+`FOLDER/RANK.at`. It ends when its standard input does, so that it does not outlive what started it, and takes the folder with
+it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from layoutcheck.ranks.distributed import Lost, Talker, device_of, join_group, r
 from layoutcheck.ranks.interpreter import Groups, RankError
 
 RECORD = 1024
+ATTEMPTS, PAUSE = 20, 0.1
 
 
 class Notes:
@@ -87,14 +91,20 @@ def _work(folder: Path, rank: int) -> dict[str, Any]:
     return out
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(folder: Path) -> None:
+    """Whoever started this is gone without a word, and what is in the folder is for nobody."""
     sys.stdin.buffer.read()
+    for _ in range(ATTEMPTS):  # other ranks may still be writing into it
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
+        time.sleep(PAUSE)
     os._exit(1)
 
 
 def main(folder: Path, rank: int) -> int:
     """Run one rank. The result is there only when it is complete."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     try:
         out = _work(folder, rank)
     except InputError as error:

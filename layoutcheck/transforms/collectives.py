@@ -61,6 +61,16 @@ def wait(call: Call) -> Result:
     return call.result(of)
 
 
+@register("pieces")
+def pieces(call: Call) -> Result:
+    """A collective on lists that do not hold a tensor a rank; those that do are written out before typing."""
+    slot, of = data_of(call)
+    call.issue(
+        "LC903", "its lists do not hold one tensor a rank of the group", *([slot] if slot >= 0 else [])
+    )
+    return call.result(of)
+
+
 @register("broadcast")
 def broadcast(call: Call) -> Result:
     """One rank's value on every rank of the group."""
@@ -93,6 +103,14 @@ def _mixed(call: Call, slot: int, of: Layout, group: Group) -> Issue | None:
                     "LC203",
                     f"over {group.name} every rank holds other tokens, and their parts are added up: "
                     "the weights are sharded over the group that shards the tokens ({0})",
+                    slot,
+                    hints=("mixed",),
+                )
+            shards = [b for b in of.bound_map.get(m, ()) if partner_axis(of, b) is not None]
+            if m in of.partial and shards:
+                return call.issue(
+                    "LC203",
+                    f"over {group.name} every rank holds other features, and a part of their sum: {{0}}",
                     slot,
                     hints=("mixed",),
                 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from layoutcheck.domains import anything, iota
 from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.layouts import Axis, Layout, layout
-from layoutcheck.symbols import Size
+from layoutcheck.symbols import Expr, Size
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.views import sizes_of
 
@@ -16,9 +18,11 @@ def create(call: Call) -> Result:
     like = call.tensor("like") if "like" in call.rule.options else None
     sizes = sizes_of(call.get("size")) if call.has("size") else None
     value = call.get("value")
-    fill = (
+    fill: tuple[Any, ...] | None = (
         ("fill", value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ("fill", None)
     )
+    if isinstance(value, (Layout, Expr)):
+        fill = None  # some number, where a fill without one is memory that nobody has written
     dtype = call.dtype(like.dtype if like is not None else "float32")
     if sizes is None:
         if like is None:

@@ -283,9 +283,11 @@ def _stretch(piece: Factor) -> tuple[Domain, Size] | None:
 def _back_join(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
     out: list[tuple[int, int, Size]] = []
     parts = _listed(call)
-    rank = parts[0][2].rank
+    rank = outs[output].rank
     dim = dim_of(call, "dim", rank, 0)
     for _, slot, of in parts:
+        if of.rank != rank:
+            continue
         if axis == dim:
             out.append((slot, axis, of.shape[axis]))
         elif not outs[output].axes[axis] or (of.axes[axis] and not is_wild(of.axes[axis])):

@@ -91,6 +91,12 @@ def reduce(call: Call) -> Result:
     check_pending(call, slot, of, call.name("self"))
     bound = dict(of.bound_map)
     partial = list(of.partial)
+    summed = [m for d in dims for m, _ in bound_on_axis(of, d)] if kind == "sum" else []
+    for m in sorted({m for m in summed if summed.count(m) > 1}):
+        text = (
+            f"over {call.ctx.group((m,))} {{0}} is sharded along two axes at once, and both are summed over"
+        )
+        call.issue("LC203", text, slot, hints=("mixed",))
     for d in dims:
         check_padding(call, slot, of, d)
         cuts = bound_on_axis(of, d)
@@ -98,6 +104,12 @@ def reduce(call: Call) -> Result:
             continue
         if kind == "sum":
             for m, b in cuts:
+                if m in of.partial:
+                    call.issue(
+                        "LC201",
+                        f"a pending sum over {call.ctx.group((m,))} is summed over a shard of the same group",
+                        slot,
+                    )
                 left = tuple(x for x in bound[m] if x is not b)
                 if left:
                     bound[m] = left

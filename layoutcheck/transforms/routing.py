@@ -309,13 +309,25 @@ def opaque_(call: Call) -> Result:
         else replace(
             first,
             dtype=call.dtype(first.dtype),
-            axes=_own_rows(call, first),
+            axes=_opaque_axes(call, first),
             bound={},
             partial=(),
             value=None,
         )
     )
     return call.result(*[out] * (count if isinstance(count, int) else 1))
+
+
+def _opaque_axes(call: Call, first: Layout) -> tuple[Axis, ...]:
+    """The axes of a result of which only the kind is known; `as` says which kind, where it is not the first operand's."""
+    kind = call.get("as")
+    if kind not in ("positions", "flat"):
+        return _own_rows(call, first)
+    total: Size = 1
+    for n in first.shape:
+        total = total * n
+    rows = opaque(call.rule.target, total, (tuple(f for axis in first.axes for f in axis),)).whole
+    return ((rows,), (feature(first.rank).whole,)) if kind == "positions" else ((rows,),)
 
 
 def _own_rows(call: Call, of: Layout) -> tuple[Axis, ...]:

@@ -98,5 +98,9 @@ def _written(call: Call, result: Result, into: Any) -> Result:
     """The result, which is what the buffer `into` holds afterwards."""
     out = result.outs[0] if result.outs else None
     if call.rule.mutates and isinstance(into, Hole) and isinstance(out, Layout):
+        buffer = call.slots[into.slot]
+        sizes = [*buffer.shape, *out.shape] if isinstance(buffer, Layout) else []
+        if buffer.shape != out.shape and all(isinstance(n, int) for n in sizes) and not call.issues:
+            call.issue("LC903", f"gives {list(out.shape)}, which {{0}} has no room for", into.slot)
         return call.result(*result.outs, mutated={**result.mutated, into.slot: out})
     return result

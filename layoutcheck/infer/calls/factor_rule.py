@@ -6,7 +6,7 @@ where a group cuts it, the output is a pending sum over that group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import attrs
@@ -386,8 +386,8 @@ def _compare(call: Call, best: Occurrence, other: Occurrence, contraction: bool)
             call.wants[k] = attrs.evolve(want, axis=o.source, inner=want.inner * o.inner)
 
 
-def apply_factors(call: Call) -> Result:
-    """Apply the call's factor rule."""
+def apply_factors(call: Call, complete: bool = False) -> Result:
+    """Apply the call's factor rule; a `complete` one names every operand that may be cut or a pending sum."""
     rule = call.rule
     found = match(call)
     for slot, pattern in found.misfit:
@@ -472,8 +472,13 @@ def apply_factors(call: Call) -> Result:
     partial = tuple(sorted({*partial, *summed}))
     _check_scales(call)
     _check_whole_operands(call)
+    if complete and rule.operands:
+        _check_unmatched(call, {slot for _, slot, _ in found.matched})
     for name, caches in found.held.items():
+        if name in must_be_whole:
+            _check_whole(call, caches)
         for cache in caches:
+            _check_free(call, cache, joined)
             for query in found.labels.get(name, ()):
                 if extent_of(cache.of.axes[cache.axis]) != 1:
                     # one head goes with any share of the queries' heads
@@ -606,6 +611,19 @@ def _check_whole(call: Call, occurrences: list[Occurrence]) -> None:
             call.issue("LC106", f"needs all {what} of this axis, {{0}} is sharded over {group} there", o.slot)
 
 
+def _check_free(call: Call, cache: Occurrence, operands: Sequence[tuple[str, int, Layout]]) -> None:
+    """A group that cuts the queries by something else leaves each rank with other queries and another part of the cache."""
+    for m, b in bound_on_axis(cache.of, cache.axis):
+        others = [o for _, _, o in operands if any(is_token_like(f.domain) for f in o.bound_map.get(m, ()))]
+        if others and not is_token_like(b.domain):
+            call.issue(
+                "LC106",
+                f"needs all features of this axis, {{0}} is sharded over {call.ctx.group((m,))} there, which shards the tokens",
+                cache.slot,
+            )
+            return
+
+
 def _check_causal(call: Call, flag: str, occurrences: Sequence[Occurrence]) -> None:
     """A mask that the op builds itself begins at the rank's own first row."""
     for o in occurrences:
@@ -645,13 +663,59 @@ def _check_padding(
             return
 
 
+def _check_unmatched(call: Call, matched: Collection[int]) -> None:
+    """Operands that no pattern names: whatever is read of them, it is neither a part of features nor of a sum.
+
+    Metadata may be of the rank's own tokens.
+    """
+    rule = call.rule
+    known = rule.whole | set(rule.scales) | set(rule.into)
+    for param, slot, of in call.tensors():
+        if slot in matched or param.split("[")[0] in known:
+            continue
+        group = next(
+            (
+                call.ctx.group((m,))
+                for m, fs in of.bound
+                if m not in call.ctx.mesh.quotient and any(not is_token_like(b.domain) for b in fs)
+            ),
+            None,
+        )
+        if of.partial:
+            call.issue(
+                "LC201",
+                f"{{0}} is a pending sum over {call.ctx.group(of.partial)}, and is read as it is",
+                slot,
+            )
+        elif group is not None:
+            call.issue("LC106", f"reads all of it, but {{0}} holds one rank's part over {group}", slot)
+
+
+def _labelled(of: Layout, b: Factor, pattern: Pattern | None) -> bool:
+    """Whether the axis that a share is of has a label."""
+    fitted = _fit_rank(of, pattern) if pattern is not None else None
+    if fitted is None or pattern is None:
+        return False
+    anywhere = {axis for axis, item in _aligned(fitted, pattern) if _is_any(item)}
+    return not any(b == other for axis in anywhere for _, other in bound_on_axis(fitted, axis))
+
+
 def _check_whole_operands(call: Call) -> None:
+    matched = {operand.param: operand.pattern for operand in call.rule.operands}
     for param in sorted(call.rule.whole):
         slot, of = call.slot(param), call.tensor(param)
         if of is None:
             continue
+        if of.partial and param not in matched:  # those of a pattern are looked at where the pattern is
+            call.issue(
+                "LC201",
+                f"{{0}} is a pending sum over {call.ctx.group(of.partial)}, and is read as it is",
+                slot,
+            )
         for m, fs in of.bound:
-            if any(is_token_like(b.domain) for b in fs) and m not in call.ctx.mesh.quotient:
+            # of an axis that no label names all is read, whatever it counts
+            kept = [b for b in fs if is_token_like(b.domain) or not _labelled(of, b, matched.get(param))]
+            if kept and m not in call.ctx.mesh.quotient:
                 call.issue(
                     "LC106",
                     f"reads all of it, but {{0}} holds one rank's part over {call.ctx.group((m,))}",

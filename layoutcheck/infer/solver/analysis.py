@@ -29,8 +29,8 @@ from layoutcheck.infer.solver.solve import Solution, Solver
 from layoutcheck.infer.solver.together import constant_slices, mark_constant
 from layoutcheck.infer.solver.weight_plan import read_plan
 from layoutcheck.infer.solver.which_group import prefer_gathered, prefer_seen
-from layoutcheck.inline import inline_subgraphs
 from layoutcheck.layouts import Layout
+from layoutcheck.list_collectives import written_out
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.program import Program, build_program
 from layoutcheck.rules.rulebook import RuleBook
@@ -109,7 +109,7 @@ def analyse(
     assumed = Assumptions(stated, graph.ranges)
     if assumptions:
         graph = assume(graph, assumed)
-    graph, gone = inline_subgraphs(graph)
+    graph, gone = written_out(graph, book)
     program = build_program(graph, book)
     for name, now in gone.items():
         if now in program.by_name:
@@ -215,7 +215,7 @@ def _solved(graph: Graph, book: RuleBook, assumed: Assumptions | None, *given: A
         assumed = Assumptions([], graph.ranges)
     else:
         graph = assume(graph, assumed)
-    graph, _ = inline_subgraphs(graph)
+    graph, _ = written_out(graph, book)
     program = build_program(graph, book)
     solver, _ = _solver_of(program, assumed.bounds, None, *given)
     return Rank(program, settled(solver).typing.types, solver.ctx.mesh.rank, solver)

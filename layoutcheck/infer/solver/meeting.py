@@ -1,4 +1,5 @@
-"""Whether ranks meet: the collectives that they run over one group are the same, in the same order, on the same shapes.
+"""Whether ranks meet, and take the same pieces: the collectives that they run over one group are the same, in the same
+order, on the same shapes.
 
 Compared by order, not by name, since ranks' exports need not be alike. A rank that runs other collectives waits for ever.
 """
@@ -8,10 +9,12 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from layoutcheck.infer.calls.call import Issue
-from layoutcheck.infer.solver.run import Key, make_call
+from layoutcheck.arguments import Hole
+from layoutcheck.infer.calls.call import CONSTANT, ONLY, PIECE, PREFERRED, STACKED, Issue
+from layoutcheck.infer.solver.run import Key, make_call, transform_of
 from layoutcheck.infer.solver.solve import Solver
 from layoutcheck.infer.solver.together import slice_calls
+from layoutcheck.infer.solver.which_group import fresh
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
 from layoutcheck.transforms.collectives import group_of
@@ -40,16 +43,18 @@ class _Meeting(NamedTuple):
 def differences(mine: Rank, others: list[Rank]) -> list[Entry]:
     """Where another rank's program departs from mine: the first collective that does not meet, and inputs of other sizes."""
     out: list[Entry] = []
+    pieces: list[Entry] = []
     for other in others:
         if other.rank == mine.rank and other.rank is not None:
             continue
         name = "another rank" if other.rank is None else f"rank {other.rank}"
         out += _inputs(mine, other, name)
         out += _shares(mine, other, name)
+        pieces = pieces or _pieces(mine, other, name)
         found = _first_difference(mine, other, name)
         if found is not None:
             out.append(found)
-    return out
+    return out + pieces
 
 
 def _inputs(mine: Rank, other: Rank, name: str) -> list[Entry]:
@@ -92,6 +97,68 @@ def _shares(mine: Rank, other: Rank, name: str) -> list[Entry]:
             text = f"this rank takes its own share here, {name} takes {other.solver.ctx.show(b)}, which is not its share"
             out.append(_entry(mine, k, "LC102", text))
     return out
+
+
+_SELECTING = frozenset(("slice", "narrow", "select", "split", "chunk", "tensor_split", "unbind"))
+_MARKS = frozenset((CONSTANT, PIECE, PREFERRED, STACKED))
+
+
+def _pieces(mine: Rank, other: Rank, name: str) -> list[Entry]:
+    """Pieces of features, or single elements, that are not the same on the other rank, and no rank's share either.
+
+    Types do not say which features a piece has, so that the two look alike.
+    """
+    out: list[Entry] = []
+    for k, kind in enumerate(mine.program.kind):
+        own = _selected(mine, k) if kind == CALL else None
+        at = other.program.node_call.get(mine.program.nodes[k].name) if own is not None else None
+        theirs = _selected(other, at) if at is not None else None
+        if own is None or theirs is None or own == theirs or at is None:
+            continue
+        a, b = _first_type(mine, k), _first_type(other, at)
+        shares = fresh(mine.types, mine.program, k) or fresh(other.types, other.program, at)
+        if a is None or a != b or shares:
+            continue
+        text = f"takes {_written(own)} here and {_written(theirs)} on {name}, and neither is a rank's share"
+        out.append(_entry(mine, k, "LC102", text))
+        break  # what follows from it is of its kind
+    return out
+
+
+def _first_type(one: Rank, k: int) -> Any:
+    p = one.program
+    return one.types[p.first[k] + p.instances[p.op[k]].params.get(ONLY, 0)]
+
+
+def _selected(one: Rank, k: int) -> dict[str, Any] | None:
+    """Which part of its operand a call takes, by argument; None where it takes none, or one of tokens that stay an axis."""
+    p = one.program
+    instance = p.instances[p.op[k]]
+    transform = transform_of(instance)
+    if (
+        transform is None
+        or transform.name not in _SELECTING
+        or (p.outs[k] > 1 and ONLY not in instance.params)
+    ):
+        return None
+    given = one.types[p.inputs[k][0]] if p.inputs[k] else None
+    if not isinstance(given, Layout) or not given.rank or instance.rule is None:
+        return None
+    named = {
+        key: one.types[p.inputs[k][value.slot]] if isinstance(value, Hole) else value
+        for key, value in instance.params.items()
+        if key not in _MARKS
+    }
+    data = instance.rule.options.get("self", "self")
+    named.pop(data, None)
+    dim = named.get(instance.rule.options.get("dim", "dim"), 0)
+    axis = given.axes[dim] if isinstance(dim, int) and -given.rank <= dim < given.rank else ()
+    tokens = any(not f.domain.is_feature for f in axis)
+    return None if tokens and transform.name not in ("select", "unbind") else named
+
+
+def _written(bounds: dict[str, Any]) -> str:
+    return ", ".join(f"{'piece' if key == ONLY else key}={value}" for key, value in bounds.items())
 
 
 def _meetings(one: Rank) -> list[_Meeting]:

@@ -98,9 +98,12 @@ def _apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result
     if rule.kind == "elementwise":
         result = elementwise(call)
     elif rule.kind == "factors":
-        result = apply_factors(call)
+        result = apply_factors(call, complete=True)
     else:
         transform = find(rule.code or "")
+        condition = rule.options.get("if")
+        if condition in call.params and not call.fill(call.params[condition]):
+            transform = find("wait")  # it is not done this time: the value itself
         result = transform.forward(call) if transform is not None else _unknown(instance, call)
     for name, options in rule.then:
         result = _then(call, result, name, dict(options))

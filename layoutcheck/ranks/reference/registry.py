@@ -142,8 +142,10 @@ def _load() -> None:
     if not _loaded:
         _loaded.append(True)
         from layoutcheck.ranks.reference import (  # noqa: F401
+            assumed,
             attention,
             collectives,
+            conversions,
             experts,
             indexers,
             kernels,
