@@ -75,7 +75,7 @@ def each(collective: Callable[[Call], Result]) -> Callable[[Call], Result]:
     def applied(call: Call) -> Result:
         names = [call.name(meaning) for meaning in ("x", "inputs", "tensors")]
         param = next((n for n in names if isinstance(call.params.get(n), (list, tuple))), None)
-        if param is None or call.get("pieces"):
+        if param is None:
             return _written(call, collective(call), call.raw("out"))
         outs: list[Any] = []
         mutated: dict[int, Layout] = {}
