@@ -266,6 +266,7 @@ TRANSFORMS = {
     "tri": "self diagonal",
     "same": "self",
     "opaque": "",
+    "pieces": "x flat out group",
 }
 OPTIONAL = {
     "reduce": "dim keepdim indices outputs",
@@ -284,7 +285,8 @@ OPTIONAL = {
     "cache_write": "returns",
     "quantize": "dims group_size offset",
     "sym": "a",
-    "opaque": "outputs",
+    "opaque": "outputs as",
+    "pieces": "op",
     "transpose": "if",
 }
 COLLECTIVES = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"}
