@@ -98,9 +98,12 @@ def feature(extent: Size) -> Domain:
     return _domain(FEATURE, "", extent)
 
 
-def anything(extent: Size) -> Domain:
-    """The axis of a constant fill, which fits every domain of its extent."""
-    return _domain(ANY, "", extent)
+def anything(extent: Size, place: tuple[Size, Size] | None = None) -> Domain:
+    """The axis of a constant fill, which fits every domain of its extent.
+
+    `place` says where a slice was taken from: its start, and how many elements there were.
+    """
+    return _domain(ANY, "", extent, place or ())
 
 
 def variable(name: str, axis: int, extent: Size) -> Domain:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, feature, iota, is_token_like, padded, received, repeated, unpicked
-from layoutcheck.infer.calls.call import STACKED, Call, Issue, Result, dim_of
+from layoutcheck.infer.calls.call import STACKED, UNMASKED, Call, Issue, Result, dim_of
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout, partner_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv, divide_exact
@@ -146,6 +146,17 @@ def pending_over(of: Layout, group: Group) -> list[int]:
     return out
 
 
+def _check_masked(call: Call, slot: int, of: Layout, group: Group) -> None:
+    """Rows of a vocabulary-parallel table are summed: those of ids that are other ranks' must be zero."""
+    if of.value == UNMASKED and not of.partial:
+        call.issue(
+            "LC108",
+            f"ids of the whole vocabulary were looked up in one rank's part of it over {group.name}, and {{0}} adds up rows that "
+            "were not set to zero where the id is another rank's",
+            slot,
+        )
+
+
 def _complete(call: Call, slot: int, of: Layout, group: Group, what: str) -> None:
     """The value is no pending sum: either a weight behind it is a shard, or it is reduced twice."""
     missing = tuple(m for m in group.axes if m not in pending_over(of, group))
@@ -170,6 +181,7 @@ def all_reduce(call: Call) -> Result:
     if _mixed(call, slot, of, group) is not None:
         return _result(call, slot, _unmixed(of, group))
     pending = pending_over(of, group)
+    _check_masked(call, slot, of, group)
     if len(pending) < len(group.axes):
         _complete(call, slot, of, group, "all_reduce")
         token_bound = {m: fs for m, fs in of.bound}
@@ -400,13 +412,16 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
         )
         share = cdiv(total, group.size)
     digit: Factor | None = axis_digit(axis)
+    beside = {f.domain for i, a in enumerate(of.axes) if i != dim for f in a}
     parts: dict[int, Factor] | None = None
     minor: tuple[Factor, ...] = ()
     if axis and not all(f.domain.is_feature for f in axis):
         lead = axis[0]
         ways = divide_exact(lead.extent, group.size)
         # rows of a batch flattened with its tokens are cut as one axis, as a slice cuts them
-        flattened = len(axis) > 1 and all(f.is_whole and is_token_like(f.domain) for f in axis)
+        flattened = len(axis) > 1 and all(
+            f.is_whole and is_token_like(f.domain) and f.domain not in beside for f in axis
+        )
         if ways is not None and not flattened:
             cut = take_share(lead, group, ways, sizes)
             if cut is not None:
@@ -424,7 +439,6 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
         cut = take_share(feature(share * group.size).whole, group, share, sizes)
         assert cut is not None
         minor, parts = (cut[0],), cut[1]
-    beside = {f.domain for i, a in enumerate(of.axes) if i != dim for f in a}
     if minor and minor[0].extent == 1 and (minor[0].stride != 1 or minor[0].domain in beside):
         # The major digit alone stood on this axis (pieces stacked in front); its tokens are on another.
         minor = minor[1:]
@@ -449,6 +463,7 @@ def reduce_scatter(call: Call) -> Result:
         of = _unmixed(of, group)
     else:
         pending = pending_over(of, group)
+        _check_masked(call, slot, of, group)
         if len(pending) < len(group.axes):
             _complete(call, slot, of, group, "reduce_scatter")
         bound = {

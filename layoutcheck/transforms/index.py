@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from layoutcheck.domains import Factor, anything, is_token_like
-from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.call import UNMASKED, Call, Result, dim_of
 from layoutcheck.infer.calls.compare import compare_axes, counts_any, strength
 from layoutcheck.infer.calls.elementwise import broadcast_axes
 from layoutcheck.infer.calls.positions import counts_rows
@@ -317,6 +317,8 @@ def embedding(call: Call) -> Result:
         check_positions(call, slot, table, 0, call.slot("indices"), idx)
     rest = replace(table, axes=((), table.axes[1]))
     bound = join_bound(call, [("weight", slot, rest), ("indices", call.slot("indices"), idx)])
-    out = layout(table.dtype, (*idx.axes, table.axes[1]), bound, table.partial)
+    # of ids that are another rank's a shard of the table gives some row or other, until it is masked
+    shard = any(b.domain.is_feature for _, b in bound_on_axis(table, 0))
+    out = layout(table.dtype, (*idx.axes, table.axes[1]), bound, table.partial, UNMASKED if shard else None)
     check_diagonal(call, out, range(out.rank), [slot, call.slot("indices")])
     return call.result(out)

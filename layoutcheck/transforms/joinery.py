@@ -15,7 +15,7 @@ from layoutcheck.domains import (
     pick,
     unpicked,
 )
-from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.call import UNMASKED, Call, Result, dim_of
 from layoutcheck.infer.calls.compare import compare_axes, is_misplaced, is_wild, strength
 from layoutcheck.infer.calls.elementwise import promote
 from layoutcheck.infer.calls.states import join_bound, join_partial
@@ -162,11 +162,12 @@ def join(call: Call, parts: list[tuple[str, int, Layout]], dim: int) -> Layout:
             axes.append(())
             continue
         axes.append(column[best])
+    value = UNMASKED if all(of.value == UNMASKED for _, _, of in parts) else None
     if front is not None:
         axes[dim] = front + along[0]
-        return layout(dtype, tuple(axes), bound, partial)
+        return layout(dtype, tuple(axes), bound, partial, value)
     axes[dim], bound = _along(call, parts, dim, bound)
-    return layout(dtype, tuple(axes), bound, partial)
+    return layout(dtype, tuple(axes), bound, partial, value)
 
 
 def _one_head(axis: Axis, beside: Axis) -> bool:

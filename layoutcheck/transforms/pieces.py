@@ -18,7 +18,7 @@ from layoutcheck.domains import (
     ranged,
     split,
 )
-from layoutcheck.infer.calls.call import CONSTANT, ONLY, PIECE, PREFERRED, Call, Result, dim_of
+from layoutcheck.infer.calls.call import CONSTANT, ONLY, PIECE, PREFERRED, UNMASKED, Call, Result, dim_of
 from layoutcheck.infer.calls.regroup import Cuts, regroup
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.mesh import Group
@@ -230,6 +230,8 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
             return short
     if all(f.domain.is_feature for f in axis):
         new_axis, bound = resized(of, dim, length)
+        if new_axis[0].domain.kind == "any" and PIECE not in call.params:
+            new_axis = (anything(length, (start, total)).whole,)
         return replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound)
     digit = axis_digit(axis)
     assert digit is not None
@@ -435,9 +437,19 @@ def _back_cut(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sou
     slot, of = _self(call)
     dim = dim_of(call, "dim", of.rank, 0)
     if axis == dim and outs[output].shape[axis] != of.shape[axis]:
+        if _is_another_ranks(call, of, dim, outs[output].shape[axis]):
+            return None
         # A piece of a fused axis: every piece is sharded by itself.
         return [(slot, axis, of.shape[axis] if inner == outs[output].shape[axis] else inner)]
     return [(slot, axis, inner)]
+
+
+def _is_another_ranks(call: Call, of: Layout, dim: int, length: Size) -> bool:
+    """Whether the one slice that is taken of an axis of features is exactly another rank's share: no piece of a fused axis."""
+    if PIECE in call.params or call.has("chunks") or call.has("split_size") or bound_on_axis(of, dim):
+        return False
+    start = _index(call.get("start"), of.shape[dim], 0, call.ctx.bounds)
+    return start != 0 and other_ranks_share(call, of, dim, start, length) is not None
 
 
 @register("slice", back=_back_cut, is_view=True)
@@ -563,7 +575,7 @@ def _split_equal(call: Call, slot: int, of: Layout, dim: int, count: int, each: 
         elsewhere = {f.domain for i, a in enumerate(others) if i != dim for f in a}
         # a piece of one element, with the tokens on another axis, is a batch of one
         others[dim] = () if extent_of(piece) == 1 and all(f.domain in elsewhere for f in piece) else piece
-        outs.append(replace(of, axes=tuple(others), value=None))
+        outs.append(replace(of, axes=tuple(others), value=UNMASKED if of.value == UNMASKED else None))
     return outs
 
 

@@ -29,6 +29,8 @@ INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32", "uint32", "in
 _COMPLEX = {"float16": "complex32", "float64": "complex128"}
 # Marks a greatest or least value of which the ranks' own are reduced or gathered next, so that a share of the axis will do.
 MERGED = "<the ranks' results are merged>"
+# The value of rows looked up in one rank's part of a table, before those of other ranks' ids are set to zero
+UNMASKED = ("unmasked",)
 # Names the one output of a split that is read.
 ONLY = "<the piece that is read>"
 

@@ -117,7 +117,7 @@ def compare_axes(
     if a is b and not ll.bound and not rl.bound:
         return None
     if is_wild(a) or is_wild(b):
-        if extent_of(a) == extent_of(b):
+        if extent_of(a) == extent_of(b) and not _from_another_place(call, left, right):
             return None
         return _differ(call, left, right, contraction)
     if any(_is_one(f) for f in (*a, *b)):
@@ -184,6 +184,21 @@ def _is_of_rank_0(call: Call, left: tuple[int, Layout, int], right: tuple[int, L
     cuts = [m for _, of, axis in (left, right) for m, _ in bound_on_axis(of, axis)]
     mesh = call.ctx.mesh
     return all(mesh.coordinate(m) in (0, None) for m in cuts) if cuts else not mesh.rank
+
+
+def _from_another_place(call: Call, left: tuple[int, Layout, int], right: tuple[int, Layout, int]) -> bool:
+    """Whether one of two axes is cut from a fill (a mask, slopes) where another rank's share of the other one is."""
+    for (_, fill, at), (_, of, axis) in ((left, right), (right, left)):
+        place = fill.axes[at][0].domain.args if len(fill.axes[at]) == 1 and is_wild(fill.axes[at]) else ()
+        cuts = bound_on_axis(of, axis)
+        if len(place) != 2 or len(cuts) != 1:
+            continue
+        ((m, b),) = cuts
+        (start, total), length = place, extent_of(fill.axes[at])
+        number, mine = divide_exact(start, length), call.ctx.mesh.coordinate(m)
+        if total == length * b.extent and mine is not None and isinstance(number, int) and number != mine:
+            return True
+    return False
 
 
 def _are_neighbours(a: Axis, b: Axis) -> bool:
@@ -297,6 +312,13 @@ def classify(call: Call, ll: Layout, la: int, rl: Layout, ra: int, contraction: 
     cuts_b = {m for m, _ in bound_on_axis(rl, ra)}
     ctx = call.ctx
     tokens = any(is_token_like(f.domain) for f in a + b)
+    if size_a == size_b and (is_wild(a) or is_wild(b)):
+        fill, other = (0, 1) if is_wild(a) else (1, 0)
+        group = ctx.group(tuple(cuts_a | cuts_b))
+        return (
+            "LC102",
+            f"{{{fill}}} is cut where another rank's share over {group} is, {{{other}}} is this rank's share",
+        )
     if contraction and not tokens:
         if not cuts_a and not cuts_b and _unrelated(size_a, size_b):
             return (

@@ -153,10 +153,22 @@ class _Boundary:
         """What may not leave where nothing says what the reader expects."""
         return (
             self._leak(of, slot)
+            or self._torn(of, slot)
             or self._padding(of, slot)
             or self._share(of, slot)
             or self._sharded(of, slot)
         )
+
+    def _torn(self, of: Layout, slot: int) -> Issue | None:
+        """Pieces of all tokens that a view joined with another axis instead of with each other."""
+        for i, axis in enumerate(of.axes):
+            elsewhere = {f.domain for k, other in enumerate(of.axes) if k != i for f in other}
+            parts = [f for f in axis if not f.is_whole and is_token_like(f.domain) and f.domain in elsewhere]
+            if parts and len(axis) > 1:
+                return Issue(
+                    "LC105", "{0} leaves with its tokens in another order than they came in", (slot,)
+                )
+        return None
 
     def _padding(self, of: Layout, slot: int) -> Issue | None:
         """All tokens, gathered from padded shares, leave with their padding."""
