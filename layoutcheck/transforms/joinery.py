@@ -286,7 +286,9 @@ def _back_join(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
     parts = _listed(call)
     rank = outs[output].rank
     dim = dim_of(call, "dim", rank, 0)
-    for _, slot, of in parts:
+    # what is filled like another tensor follows it
+    said = [part for part in parts if part[2].value is None or part[2].value[0] != "fill"] or parts
+    for _, slot, of in said:
         if of.rank != rank:
             continue
         if axis == dim:

@@ -14,6 +14,7 @@ from layoutcheck.infer.issues.entries import Entry, is_error, unique
 from layoutcheck.infer.issues.redundant import redundant
 from layoutcheck.infer.issues.stale import stale_shapes
 from layoutcheck.infer.issues.undeclared import undeclared_activations
+from layoutcheck.infer.issues.unreduced import unreduced_branches
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, render
 
@@ -26,6 +27,7 @@ def diagnose(analysis: Analysis, started: float) -> Report:
         *all_issues(analysis, solution),
         *redundant(analysis, solution.typing),
         *undeclared_activations(analysis, solution.typing),
+        *unreduced_branches(analysis, solution.typing),
     ]
     found += unsettled_shares(analysis, solution.typing, found)
     found.sort(key=lambda entry: entry[0])
