@@ -160,7 +160,9 @@ class _Boundary:
         )
 
     def _torn(self, of: Layout, slot: int) -> Issue | None:
-        """Pieces of all tokens that a view joined with another axis instead of with each other."""
+        """Pieces of all tokens that a view joined with another axis instead of with each other, where nothing before says so."""
+        if any(issue.code in ("LC104", "LC105") for _, _, issue in self.analysis.solution.issues):
+            return None
         for i, axis in enumerate(of.axes):
             elsewhere = {f.domain for k, other in enumerate(of.axes) if k != i for f in other}
             parts = [f for f in axis if not f.is_whole and is_token_like(f.domain) and f.domain in elsewhere]
