@@ -43,6 +43,19 @@ def test_a_share_that_is_cut_from_it_settles_it() -> None:
     assert notes(report) == [] and report.statistics.defaulted == 0
 
 
+@pytest.mark.parametrize("reduced", [True, False])
+def test_a_branch_that_alone_is_not_reduced_is_a_note(reduced: bool) -> None:
+    """Smaller whole weights make the same graph right: what nothing settles is said. Of other sizes than the branch before."""
+    b = GraphBuilder()
+    x = b.input("x", (16, 8), layout="[T, 8]")
+    x = b.add(x, b.all_reduce(b.linear(b.linear(x, b.weight((4, 8))), b.weight((8, 4)))))
+    last = b.linear(b.linear(x, b.weight((6, 8))), b.weight((8, 6)))
+    b.output([b.add(x, b.all_reduce(last) if reduced else last)])
+    report = check(b.graph())
+    assert report.errors == ()
+    assert notes(report) == ([] if reduced else [("LC201", "add_1")])
+
+
 @pytest.mark.parametrize("name", sorted(shared.CLEAN))
 def test_the_shares_add_up_and_no_activation_is_defaulted(name: str) -> None:
     if name in shared.LARGE:

@@ -1,7 +1,7 @@
-"""Branches that are added without a reduction, over weights of which nothing says that they are whole.
+"""A branch that is added without a reduction, over weights of which nothing says that they are whole.
 
-With smaller whole weights the very same graph is right; with shards the branch is a pending sum. A graph in which other branches
-are reduced over the group does not tell which, so it is said, not judged.
+With smaller whole weights the very same graph is right; with shards the branch is a pending sum. The graph does not tell which, so it
+is said, not judged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMED = 3
 
 
 def unreduced_branches(analysis: Analysis, typing: Typing) -> list[Entry]:
-    """One note on the branches that are pending sums if their weights are shards over a group that others are reduced over."""
+    """A note on the one branch that is a pending sum if its weights are shards over a group that others are reduced over."""
     groups = _candidates(analysis, typing)
     if not groups:
         return []
@@ -42,15 +42,15 @@ def unreduced_branches(analysis: Analysis, typing: Typing) -> list[Entry]:
                 weights += [v for v in found if v not in weights]
                 first = first or (k, slot, axes)
                 break
-    if first is None:
+    if first is None or len(places) > 1:
+        # several such branches are a way of working (whole output projections); one alone looks forgotten
         return []
     k, slot, axes = first
     names = ", ".join(p.name_of(v) for v in weights[:_NAMED])
     more = f" and {len(weights) - _NAMED} more" if len(weights) > _NAMED else ""
-    others = f" (as at {len(places) - 1} more places)" if len(places) > 1 else ""
     text = (
         f"nothing in the graph says whether {names}{more} are whole: as shards over {analysis.solution.runner.ctx.group(axes)} they "
-        f"make {{0}} a pending sum, which is added here without a reduction{others}; say what they are with --plan or --layout"
+        f"make {{0}} a pending sum, which is added here without a reduction; say what they are with --plan or --layout"
     )
     key = (p.op[k], *[typing.types[v] for v in p.inputs[k]])
     return [(k, key, Issue("LC201", text, (slot,), ("note",)))]
