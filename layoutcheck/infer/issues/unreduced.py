@@ -42,8 +42,10 @@ def unreduced_branches(analysis: Analysis, typing: Typing) -> list[Entry]:
                 weights += [v for v in found if v not in weights]
                 first = first or (k, slot, axes)
                 break
-    if first is None or len(places) > 1:
-        # several such branches are a way of working (whole output projections); one alone looks forgotten
+        if len(places) > 1:
+            # several such branches are a way of working (whole output projections); one alone looks forgotten
+            return []
+    if first is None:
         return []
     k, slot, axes = first
     names = ", ".join(p.name_of(v) for v in weights[:_NAMED])
