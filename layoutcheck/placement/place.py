@@ -62,7 +62,7 @@ class Placed:
     roles: Roles
     graph: Graph
     inserted: list[Inserted]
-    aliases: dict[int, list[tuple[int, int]]] = attrs.field(factory=dict)
+    aliases: dict[int, list[int]] = attrs.field(factory=dict)
 
     def reason(self, i: Inserted) -> str:
         """Why a conversion is needed: the contract's boundary, or what its readers' rules ask for."""
@@ -124,7 +124,7 @@ class Placed:
     def _readers(self, uses: dict[int, list[tuple[int, int]]], value: int) -> list[tuple[int, int]]:
         """Calls that read a value, also behind conversions that the graph had."""
         out = list(uses.get(value, ()))
-        out += [u for v, root in self.aliases.get(value, ()) for u in uses.get(v, ()) if root == value]
+        out += [u for v in self.aliases.get(value, ()) for u in uses.get(v, ())]
         return out
 
     def notes(self) -> tuple[str, ...]:
@@ -410,7 +410,7 @@ def _converter(base: Base) -> Converter:
 def _written(placed: Placed) -> Placed:
     for value, root in enumerate(placed.base.alias):
         if root != value:
-            placed.aliases.setdefault(root, []).append((value, root))
+            placed.aliases.setdefault(root, []).append(value)
     problem, analysis, tokens = placed.problem, placed.base.analysis, placed.base.tokens
     for op, calls, ways, mode in zip(
         problem.problem.ops, problem.calls, problem.ways, placed.placement.modes
