@@ -153,7 +153,8 @@ def cut_blocks(
             sharder.cuts[entry[0]] = Cut(*entry)
         overlay = sharder.settle(partial(_all_sum, base, lasts))
         if overlay is None or kept_whole & sharder.cuts.keys():
-            plan.leave(number, lasts, uneven)
+            where = f" ({p.nodes[sharder.stopped].name})" if sharder.stopped >= 0 else ""
+            plan.leave(number, lasts, uneven + where)
             plan.finer |= sharder.finer
             continue
         for value, of in overlay.items():

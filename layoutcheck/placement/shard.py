@@ -59,6 +59,7 @@ class Sharder:
 
     requests: per call that spreads or fills the axis that it makes shorter, and the mesh axes over which.
     whole: inputs that stay whole, since nothing of them divides.
+    stopped: the first call at which cuts over all of the group do not go on.
     finer: numbers of ways in which the group would have to be divisible for something that does not divide among all of it.
     """
 
@@ -73,6 +74,7 @@ class Sharder:
     params: dict[int, dict[str, Any]] = attrs.field(factory=dict)
     packing: Packing = attrs.field(factory=Packing)
     strict: bool = True
+    stopped: int = -1
 
     @property
     def _ways(self) -> Size:
@@ -114,9 +116,11 @@ class Sharder:
                 for value, pieces in self.packing.pieces.items():
                     self.cuts[value] = attrs.evolve(self.cuts[value], pieces=pieces)
                 return found
-            if not (found.ins and (self._granted(found) or self._repaired(found))) and not self._coarser(
-                found
-            ):
+            if found.ins and (self._granted(found) or self._repaired(found)):
+                continue
+            if self.stopped < 0:
+                self.stopped = found.call
+            if not self._coarser(found):
                 return None
         return None
 

@@ -54,6 +54,14 @@ OTHERS: dict[str, dict[str, Any]] = {
     "GPTNeoX": {"rotary_pct": 0.5},
     "GPT2": {"model": "GPT2LMHeadModel", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 128},
     "Phi": {},
+    "GPTJ": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 128, "rotary_dim": 4},
+    "Gemma2": {"attention": "eager", "query_pre_attn_scalar": 8, "pad_token_id": 0},
+    "Glm4": {"pad_token_id": 0},
+    "Mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "Cohere": {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    "Granite": {},
+    "Olmo2": {"pad_token_id": 0},
+    "GptOss": {"attention": "eager", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16},
 }
 CONTRACTS = ("tensor-parallel", "sequence-parallel")
 SPARSE = ("dsa-cp-prefill", "dsa-cp-query-local", "dsa-cp-entry-slice")
@@ -149,5 +157,5 @@ def compared(
 
 def fitting(family: str) -> tuple[str, ...]:
     """The contracts that are meant for a family; several sequences packed for experts, too."""
-    experts = ("mc2-decode",) if any("experts" in key for key in FAMILIES[family]) else ()
+    experts = ("mc2-decode",) if any("experts" in key for key in FAMILIES.get(family, {})) else ()
     return (*CONTRACTS, *(SPARSE if family == "GlmMoeDsa" else ()), *experts)
