@@ -136,6 +136,18 @@ def test_masks_of_a_ranks_own_queries(mask: str, rank: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_a_split_for_each_piece(rank: int) -> None:
+    """As a lowered program takes the pieces that it scatters: each from a split of its own."""
+
+    def layer(m: Any, tokens: Any, rank: int) -> Any:
+        x = m.down(m.up(m.embed(tokens)).relu())
+        x = torch.cat([x.split(TOKENS // P, 1)[i] for i in range(P)], 0)
+        return all_gather(reduce_scatter(x, P), P, 1)
+
+    assert put_together(layer, rank, 1, TOKENS) == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("masked", [True, False])
 def test_rows_of_other_ranks_words(masked: bool, rank: int) -> None:
     """A sum over the ranks' parts of a table adds up rows; those of words that a rank does not have must be zero."""

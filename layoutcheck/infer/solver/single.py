@@ -123,7 +123,7 @@ def mark_single(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
     made: dict[tuple[int, int], int] = {}
     single: dict[int, int] = {}
     named: dict[int, int] = {}
-    pieces: dict[tuple[str, str, int], set[int]] = {}
+    pieces: dict[tuple[str, str, tuple[int, ...]], set[int]] = {}
     for k, kind in enumerate(p.kind):
         if kind != CALL or p.outs[k] < 2:
             continue
@@ -148,7 +148,7 @@ def mark_single(p: Program, uses: dict[int, list[tuple[int, int]]]) -> None:
         p.op[k] = index
 
 
-def _split_of(p: Program, k: int) -> tuple[str, str, int]:
+def _split_of(p: Program, k: int) -> tuple[str, str, tuple[int, ...]]:
     """What a split splits, and how: the same for calls that differ only in the pieces that are read."""
     instance = p.instances[p.op[k]]
-    return instance.target, str(instance.params), p.inputs[k][0]
+    return instance.target, str(instance.params), tuple(p.inputs[k])
