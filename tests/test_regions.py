@@ -155,6 +155,23 @@ def test_markers_that_do_not_pair_up(markers: list[tuple[str, str, str, int]], m
     assert found.message == f"the markers of repeated bodies do not pair up: {raised.value.message}"
 
 
+@pytest.mark.parametrize("region", [[1], {"a": 1}, (1, [2]), {1}])
+def test_a_marker_made_in_memory_with_an_id_of_another_type(region: object) -> None:
+    """A graph file cannot say this, a list in place of the id's integer."""
+    graph = _marked(("b", "begin", "x", region), ("e", "end", "b", region))  # type: ignore[arg-type]
+    for use in (fold, expand, find_regions):
+        with pytest.raises(InputError) as raised:
+            use(graph)
+        assert raised.value.where == "b"
+
+
+def test_a_list_in_a_graph_made_in_memory_is_named() -> None:
+    graph = _marked(("s", "silu", "x", 0))
+    graph.nodes[1].args = (Ref("x"), (1, [2]))
+    with pytest.raises(InputError, match=r"s: has an argument that no graph has: \[2\]"):
+        fold(graph)
+
+
 # ---- expand
 
 

@@ -58,7 +58,11 @@ class Keys:
         self._bound: dict[Any, int] = {}  # canonical numbers
 
     def key(self, node: Node, refs: list[str]) -> int:
-        """The key of a call; the names that it reads are appended to `refs`, in the order of its arguments."""
+        """The key of a call; the names that it reads are appended to `refs`, in the order of its arguments.
+
+        Raises:
+            InputError: an argument is a list or another thing that can change, which only a graph made in memory can have.
+        """
         parts: list[Any] = [node.target]
         for arg in node.args:
             parts.append(_literal(arg, refs))
@@ -67,7 +71,10 @@ class Keys:
                 parts.append((name, _literal(arg, refs)))
             parts.append(len(node.args))
         raw = tuple(parts)
-        found = self._raw.get(raw)
+        try:
+            found = self._raw.get(raw)
+        except TypeError:
+            raise InputError(f"has an argument that no graph has: {_foreign(raw)!r}", node.name) from None
         if found is None:
             found = self._raw[raw] = self._intern(node, raw, len(refs))
         return found
@@ -136,6 +143,18 @@ def _collect(value: Any, order: list[int]) -> Any:
     if kind is DtypeArg:
         return value.name
     return _tagged(value)
+
+
+def _foreign(value: Any) -> Any:
+    """The part of an argument that cannot be hashed."""
+    if type(value) is not tuple:
+        return value
+    for part in value:
+        try:
+            hash(part)
+        except TypeError:
+            return _foreign(part)
+    return value
 
 
 def _tagged(value: Any) -> Any:

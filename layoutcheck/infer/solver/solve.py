@@ -15,15 +15,15 @@ from layoutcheck.domains import Domain, Factor
 from layoutcheck.graph import TensorMeta
 from layoutcheck.infer.calls.call import Context, Issue
 from layoutcheck.infer.solver.inputs import InputPlan, Substitution, build_inputs
-from layoutcheck.infer.solver.run import Key, Memo, Runner, Typing, transform_of
+from layoutcheck.infer.solver.likeness import places_of
+from layoutcheck.infer.solver.run import Key, Memo, Runner, Typing
 from layoutcheck.infer.solver.trace import Cut, Tracer
 from layoutcheck.infer.solver.vocabulary import heads, masked_tables
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh
-from layoutcheck.program import CALL, PLACEHOLDER, Program
+from layoutcheck.program import Program
 
 MAX_PASSES = 40
-_COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "wait"))
 
 
 @attrs.define
@@ -224,10 +224,10 @@ class Solver:
         """Weights in the place of weights that are known to be shards are shards too: layers are alike."""
         if not self.cuts:
             return False
-        places = self._places(typing)
-        by_place: dict[Any, list[int]] = {}
-        for value, place in places.items():
-            by_place.setdefault(place, []).append(value)
+        weights = {v: meta for v, meta in self.plan.metas.items() if self.plan.roles.get(v) == "weight"}
+        by_place: dict[Any, dict[int, None]] = {}
+        for value, place in places_of(self.program, typing.types, weights):
+            by_place.setdefault(place, {})[value] = None
         changed = False
         for members in by_place.values():
             known = [v for v in members if self.cuts.get(v)]
@@ -263,83 +263,6 @@ class Solver:
         if self._take(found):
             return True
         return self._take(heads(Tracer(runner, typing, self._adaptable), self.ctx))
-
-    def _places(self, typing: Typing) -> dict[int, Any]:
-        """Where a weight stands: its shape, the op that reads it, the layout of what it meets and the ops before that."""
-        p = self.program
-        readers: dict[int, int] = {}
-        readers_all: dict[int, list[int]] = {}
-        for k, ins in enumerate(p.inputs):
-            if p.kind[k] == CALL:
-                for v in ins:
-                    readers.setdefault(v, k)
-                    readers_all.setdefault(v, []).append(k)
-        places: dict[int, Any] = {}
-        for k, kind in enumerate(p.kind):
-            value = p.first[k]
-            if kind != PLACEHOLDER or self.plan.roles.get(value) != "weight":
-                continue
-            meta = self.plan.metas[value]
-            if len(meta.shape) < 2:
-                continue
-            at, path = value, []
-            reader = readers.get(at)
-            while reader is not None:
-                instance = p.instances[p.op[reader]]
-                path.append((p.op[reader], p.inputs[reader].index(at)))
-                transform = transform_of(instance)
-                one = len({v for v in p.inputs[reader]}) == 1
-                if one and (
-                    (transform is not None and transform.is_view)
-                    or (instance.rule is not None and instance.rule.kind == "elementwise")
-                ):
-                    at = p.first[reader]
-                    reader = readers.get(at)
-                    continue
-                break
-            if reader is None:
-                continue
-            context = []
-            for v in p.inputs[reader]:
-                if v != at:
-                    of = typing.types[v]
-                    shown = (of.dtype, of.shape) if isinstance(of, Layout) else of
-                    context.append((shown, self._before(v, 4)))
-            places[value] = (
-                meta.shape,
-                meta.dtype,
-                tuple(path),
-                tuple(context),
-                self._after(p.first[reader], readers_all),
-            )
-        return places
-
-    def _after(self, value: int, readers: dict[int, list[int]], depth: int = 0) -> tuple[str, ...]:
-        """The ops that read a value, views and collectives aside (a dropped collective must not hide the likeness)."""
-        p = self.program
-        found: set[str] = set()
-        for k in readers.get(value, ()):
-            instance = p.instances[p.op[k]]
-            transform = transform_of(instance)
-            rule = instance.rule
-            passing = (transform is not None and transform.is_view) or (
-                rule is not None and rule.code in _COLLECTIVE
-            )
-            if passing and depth < 8:
-                for v in range(p.first[k], p.first[k] + p.outs[k]):
-                    found.update(self._after(v, readers, depth + 1))
-            else:
-                found.add(instance.target)
-        return tuple(sorted(found))
-
-    def _before(self, value: int, depth: int) -> Any:
-        p = self.program
-        k = p.value_call[value]
-        if p.kind[k] != CALL or depth == 0:
-            return p.kind[k]
-        ins = p.inputs[k]
-        instance = p.instances[p.op[k]]
-        return (instance.target, self._before(ins[0], depth - 1) if ins else None)
 
 
 def mesh_of(runner: Runner) -> Mesh:
