@@ -120,3 +120,21 @@ def test_a_cache_of_flat_heads_is_compared_too() -> None:
     )
     graph = joined(b, b.call("aten.select.int", cache, 0, 0, shape=(*ROWS, 2, 16)))
     assert found(graph) == {("LC101", "reshape_and_cache")}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("count", [8, 4])
+def test_flat_rows_fill_an_axis_of_heads(count: int, declared: bool) -> None:
+    """`(h d)` of several heads or of one a rank: the cache's heads are cut, its features are whole."""
+    b = builder()
+    text = f"[2, 33, 128, {count}/4@tp, 16]"
+    cache = b.input("cache", (2, *ROWS, count // 4, 16), layout=text if declared else None)
+    new = [b.input(name, (16, count * 4), layout=f"[T, {count * 16}/4@tp]") for name in ("k", "v")]
+    slots = b.input("slots", (16,), "int64", "[T]")
+    b.call("tensor_cast.reshape_and_cache.default", *new, cache, slots, shape=())
+    sides = [b.call("aten.select.int", cache, 0, i, shape=(*ROWS, count // 4, 16)) for i in range(2)]
+    q = b.input("q", (16, 128), layout="[T, 512/4@tp]")
+    out = b.call("tensor_cast.attention.default", q, *sides, *(None,) * 5, shape=(16, 128))
+    report = engine.check(joined(b, out))
+    assert not report.errors
+    assert report.layout_text("cache") == f"bf16{text}"

@@ -223,6 +223,9 @@ def _same_features(of: Layout, cache: Layout) -> Iterator[tuple[int, int]]:
     axis, held = of.rank - 1, cache.rank - 1
     while axis > 0 and held > 0:
         mine, its = _sizes(of, axis), _sizes(cache, held)
+        if _is_one_head(of, axis, cache, held) and mine[1] != its[1]:
+            yield axis, held - 1
+            return
         if not any(a == b for a, b in zip(mine, its, strict=True)):
             both = [a * b for a, b in zip(its, _sizes(cache, held - 1), strict=True)] if held > 1 else []
             if any(a == b for a, b in zip(mine, both, strict=False)):
@@ -230,6 +233,12 @@ def _same_features(of: Layout, cache: Layout) -> Iterator[tuple[int, int]]:
             return
         yield axis, held
         axis, held = axis - 1, held - 1
+
+
+def _is_one_head(of: Layout, axis: int, cache: Layout, held: int) -> bool:
+    """Whether a row of a value is a rank's one head, without an axis of heads, which the cache has behind its blocks of rows."""
+    begins = axis == 1 or any(not f.domain.is_feature for f in of.axes[axis - 1])
+    return begins and held > 2 and cache.shape[held - 1] == 1 and of.shape[axis] == cache.shape[held]
 
 
 def _sizes(of: Layout, axis: int) -> tuple[Size, Size]:
