@@ -177,7 +177,8 @@ class _Finder:
         if rule is None or fact is None:
             return True
         slot = self._slot(call, value)
-        return slot < 0 or fact.params[slot] not in rule.scales
+        # A call that does not fit its op's signature has no parameters for what it reads.
+        return not 0 <= slot < len(fact.params) or fact.params[slot] not in rule.scales
 
     def _outputs(self, role: str, block: Block, mine: list[int], layer: int) -> Iterator[Site]:
         p = self.analysis.program

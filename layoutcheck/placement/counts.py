@@ -12,8 +12,9 @@ from layoutcheck.contracts.model import Contract
 from layoutcheck.contracts.sites import is_meant
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.emit import steps
-from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Op, Problem
+from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Infeasible, Op, Placement, Problem
 from layoutcheck.placement.program_problem import ProgramProblem
+from layoutcheck.placement.solve import solve
 from layoutcheck.program import Program
 from layoutcheck.roles import Roles
 
@@ -42,6 +43,36 @@ def conversions(problem: ProgramProblem, modes: tuple[int, ...]) -> dict[int, li
         if v in born and states - {born[v]}:
             out[v] = [kind for kind, _, _ in steps(born[v], states, problem.problem.values[v])]
     return out
+
+
+def with_fewer(
+    problem: ProgramProblem,
+    modes: tuple[int, ...],
+    contract: Contract,
+    roles: Roles,
+    base: Base,
+    asked: set[int],
+) -> tuple[Problem, Placement] | None:
+    """The problem with conversions barred of which a layer has too many, and its placement; None where there are none too many,
+    or nothing fits without them.
+
+    Args:
+        modes: the placement so far.
+        asked: values that a boundary's demand is on.
+    """
+    barred = too_many(problem, modes, contract, roles, base, asked)
+    made = conversions(problem, modes)
+    # Without any of the layer's other ones what a boundary asks for may be out of reach (codes whose scale is gathered beside
+    # them, where their values could be): then only those that were made are barred.
+    for chosen in (barred, [(v, kind) for v, kind in barred if kind in made.get(v, ())]):
+        if not chosen:
+            return None
+        fewer = without(problem.problem, chosen)
+        try:
+            return fewer, solve(fewer)
+        except Infeasible:
+            continue
+    return None
 
 
 def too_many(

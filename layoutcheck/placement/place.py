@@ -20,7 +20,7 @@ from layoutcheck.mesh import Group
 from layoutcheck.placement.addends import addends_apart
 from layoutcheck.placement.base import Base, strip
 from layoutcheck.placement.convert import Converter
-from layoutcheck.placement.counts import MAX_ROUNDS, too_many, without
+from layoutcheck.placement.counts import MAX_ROUNDS, with_fewer
 from layoutcheck.placement.demands import Demands, demands_of
 from layoutcheck.placement.dialect import dialect_of
 from layoutcheck.placement.emit import Emitter, Inserted
@@ -243,15 +243,10 @@ class _Placing:
             return other
         asked = {base.root(analysis.program.inputs[k][slot]) for k, slot in demands.operands}
         for _ in range(MAX_ROUNDS):
-            barred = too_many(problem, placement.modes, self.contract, roles, base, asked)
-            if not barred:
+            fewer = with_fewer(problem, placement.modes, self.contract, roles, base, asked)
+            if fewer is None:
                 break
-            fewer = without(problem.problem, barred)
-            try:
-                placement = solve(fewer)
-            except Infeasible:
-                break
-            problem.problem = fewer
+            problem.problem, placement = fewer
         if not stage.tied:
             other = self._apart(analysis, problem, placement.price, stage)
             if other is not None:

@@ -732,6 +732,8 @@ def _scale_of_another_extent(call: Call, slot: int, s: Layout, data: int, d: Lay
             continue
         whole = _global_extent(s, axis)
         for other in range(d.rank):
+            if _counts_another(s, axis, d, other):
+                continue
             cut = bound_on_axis(d, other) or bound_on_axis(s, axis)
             if cut and (_global_extent(d, other) == whole or _tokens_of(d, other) == size):
                 group = call.ctx.group(tuple(m for m, _ in cut))
@@ -743,6 +745,15 @@ def _scale_of_another_extent(call: Call, slot: int, s: Layout, data: int, d: Lay
                 )
                 return True
     return False
+
+
+def _counts_another(a: Layout, i: int, b: Layout, j: int) -> bool:
+    """Whether one axis counts tokens and the other one features: as long as each other only by chance."""
+    tokens, features = (
+        [bool(of.axes[at]) and all(holds(f.domain) for f in of.axes[at]) for of, at in ((a, i), (b, j))]
+        for holds in (is_token_like, lambda domain: domain.is_feature)
+    )
+    return (tokens[0] and features[1]) or (features[0] and tokens[1])
 
 
 def _tokens_of(of: Layout, axis: int) -> Size | None:
