@@ -23,6 +23,7 @@ from layoutcheck.placement.convert import Converter
 from layoutcheck.placement.counts import MAX_ROUNDS, with_fewer
 from layoutcheck.placement.demands import Demands, demands_of
 from layoutcheck.placement.dialect import dialect_of
+from layoutcheck.placement.experts import ExpertsCut, experts_cut
 from layoutcheck.placement.emit import Emitter, Inserted
 from layoutcheck.placement.fused import bound_targets, put_together, taken_apart
 from layoutcheck.placement.modes import Way, Ways
@@ -175,7 +176,8 @@ class Stage:
     """What was done to a program before it is placed.
 
     whole: fused ops may be taken apart; tied: repeats are not written out; biased: products keep the biases that they have;
-    refined: the group is as fine as it may become; vocabulary: weights that were cut along the vocabulary, by name.
+    refined: the group is as fine as it may become; vocabulary: weights that were cut along the vocabulary, by name; experts: weights that
+    were cut by experts, None before that.
     """
 
     whole: bool = True
@@ -183,6 +185,7 @@ class Stage:
     biased: bool = False
     refined: bool = False
     vocabulary: Mapping[str, VocabularyCut] = attrs.field(factory=dict)
+    experts: ExpertsCut | None = None
 
 
 @attrs.frozen
@@ -206,8 +209,11 @@ class _Placing:
         if said.vocabulary and not stage.vocabulary and self.again is not None:
             graph, cuts = vocabulary_cut(base, roles, said.vocabulary, _converter(base))
             return self.place(self.again(graph), attrs.evolve(stage, vocabulary=cuts))
+        if said.experts and stage.experts is None and self.again is not None:
+            graph, spread = experts_cut(base, said.experts, _converter(base))
+            return self.place(self.again(graph), attrs.evolve(stage, experts=spread))
         demands = demands_of(base, roles, self.contract)
-        weights = cut_blocks(base, roles, demands, said, stage.vocabulary)
+        weights = cut_blocks(base, roles, demands, said, stage.vocabulary, stage.experts)
         if weights.finer and self.again is not None and not stage.refined:
             finer = self._refined(base, weights, stage)
             if finer is not None:

@@ -24,6 +24,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.placement.addends import addend_of
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.demands import Demands
+from layoutcheck.placement.experts import ExpertsCut
 from layoutcheck.placement.problem import FULL, PARTIAL
 from layoutcheck.placement.shard import Cut, Sharder
 from layoutcheck.placement.vocabulary import VocabularyCut
@@ -56,10 +57,13 @@ class WeightPlan:
 
 @attrs.define
 class Said:
-    """What a plan says of inputs by value: the axis that is cut, None where it stays whole; which are cut along the vocabulary."""
+    """What a plan says of inputs by value: the axis that is cut, None where it stays whole; which are cut along the vocabulary,
+    and which are experts to be spread.
+    """
 
     axes: dict[int, int | None] = attrs.field(factory=dict)
     vocabulary: set[int] = attrs.field(factory=set)
+    experts: set[int] = attrs.field(factory=set)
 
 
 def planned(analysis: Analysis, path: str | Path | None) -> Said:
@@ -74,6 +78,7 @@ def planned(analysis: Analysis, path: str | Path | None) -> Said:
     p = analysis.program
     out: dict[int, int | None] = {}
     words: set[int] = set()
+    experts: set[int] = set()
     used: set[str] = set()
     for value, role in analysis.plan.roles.items():
         if role != "weight":
@@ -86,14 +91,17 @@ def planned(analysis: Analysis, path: str | Path | None) -> Said:
                 continue
             used.add(pattern)
             words.discard(value)
+            experts.discard(value)
             out.pop(value, None)
             if word == "vocabulary":
                 words.add(value)
+            elif word == "expert":
+                experts.add(value)
             elif word in ("column", "row", "replicated"):
                 out[value] = {"column": 0, "row": 1, "replicated": None}[word]
             elif not word.strip().startswith("["):
                 raise InputError(
-                    f"`{word}` is no layout of {name}: column, row, replicated, or one such as [128/4@tp, 64]",
+                    f"`{word}` is no layout of {name}: column, row, replicated, vocabulary, expert, or one such as [128/4@tp, 64]",
                     said["where"],
                 )
             else:
@@ -104,7 +112,7 @@ def planned(analysis: Analysis, path: str | Path | None) -> Said:
     unused = [pattern for pattern in said["weights"] if pattern not in used]
     if unused:
         raise InputError(f"the pattern `{unused[0]}` names no weight of the graph", said["where"])
-    return Said(out, words)
+    return Said(out, words, experts)
 
 
 def cut_blocks(
@@ -113,12 +121,14 @@ def cut_blocks(
     demands: Demands,
     plan_says: Said | None = None,
     vocabulary: Mapping[str, VocabularyCut] | None = None,
+    experts: ExpertsCut | None = None,
 ) -> WeightPlan:
     """Cut the weights of blocks that hold whole ones, where structure and contract allow it. Changes `base.full`.
 
     Args:
         plan_says: what a plan says of inputs.
         vocabulary: weights that were cut along the vocabulary before.
+        experts: weights that were cut by experts before, and those that could not be.
     """
     plan = WeightPlan()
     said = plan_says.axes if plan_says is not None else {}
@@ -127,13 +137,25 @@ def cut_blocks(
     for name, found in (vocabulary or {}).items():
         value = p.by_name[name]
         plan.cuts[value] = Cut(value, 0, padding=found.padding)
+    spread = {p.by_name[name] for name in experts.cut} if experts is not None else set()
+    uneven_experts = {p.by_name[name]: why for name, why in experts.uneven.items()} if experts is not None else {}
+    plan.cuts.update((value, Cut(value, 0)) for value in sorted(spread))
     if _is_cut(base, plan.cuts.keys()):
         return plan
     for number, block in enumerate(roles.blocks):
-        products = _products(base, roles, block)
+        products = _products(base, roles, block, spread)
         if products is None:
             continue
         columns, lasts = products
+        reasons = {
+            why
+            for k in (*columns, *lasts)
+            for value, why in uneven_experts.items()
+            if value in _inputs_behind(base, k)
+        }
+        if reasons:
+            plan.leave(number, lasts, min(reasons))
+            continue
         if not all(_may(demands, last) for last in lasts):
             continue
         if block.kind == "moe" and not _on_all_tokens(base, roles, demands, block):
@@ -192,9 +214,17 @@ def _is_collective(base: Base, k: int) -> bool:
     return rule is not None and rule.code in ("all_gather", "reduce_scatter", "all_reduce")
 
 
-def _products(base: Base, roles: Roles, block: Block) -> tuple[list[int], list[int]] | None:
-    """The column-parallel products of a block and its row-parallel ones; None where it has no such pair."""
-    mine = [k for k in sorted(block.calls) if roles.flow.is_weight_product(k)]
+def _products(
+    base: Base, roles: Roles, block: Block, spread: Collection[int]
+) -> tuple[list[int], list[int]] | None:
+    """The column-parallel products of a block and its row-parallel ones; None where it has no such pair. Those of experts that
+    are spread are none of them.
+    """
+    mine = [
+        k
+        for k in sorted(block.calls)
+        if roles.flow.is_weight_product(k) and not (spread and _inputs_behind(base, k) & set(spread))
+    ]
     if block.kind == "attention" and block.core:
         last = [k for k in mine if roles.of(k) == "o_proj"]
         if not last:
@@ -206,6 +236,18 @@ def _products(base: Base, roles: Roles, block: Block) -> tuple[list[int], list[i
     if block.kind == "moe":
         return _of_experts(base, roles, block, [k for k in mine if roles.of(k) in EXPERTS])
     return None
+
+
+def _inputs_behind(base: Base, k: int) -> set[int]:
+    """The inputs that a call reads, also through ops that read nothing else."""
+    p = base.analysis.program
+    found = set()
+    for v in p.inputs[k]:
+        value = base.root(v)
+        while p.kind[call := p.value_call[value]] == CALL and len(p.inputs[call]) == 1:
+            value = base.root(p.inputs[call][0])
+        found.add(value)
+    return found
 
 
 def _beside_attention(roles: Roles, block: Block, mine: list[int]) -> list[int]:

@@ -78,7 +78,7 @@ def vocabulary_cut(
         if node.name in names:
             share = shares[names[node.name]]
             out.append(
-                _shortened(node, base.full[names[node.name]], share, f"{share * size}/{size}@{group.name}")
+                shortened(node, base.full[names[node.name]], share, f"{share * size}/{size}@{group.name}")
             )
             continue
         found = calls.get(node.name)
@@ -101,8 +101,8 @@ def _biases(base: Base, k: int) -> list[int]:
     return [base.root(p.inputs[k][slot]) for name in names for slot in slots_in(instance.params.get(name))]
 
 
-def _shortened(node: Node, of: Any, share: int, text: str) -> Node:
-    """An input of which a rank holds `share` rows."""
+def shortened(node: Node, of: Any, share: int, text: str) -> Node:
+    """An input of which a rank holds `share` rows; `text` is how a layout writes that axis."""
     rest = of.shape[1:]
     layout = "[" + ", ".join((text, *(str(n) for n in rest))) + "]"
     return attrs.evolve(node, meta=TensorMeta((share, *rest), of.dtype, layout))
