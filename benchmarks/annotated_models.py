@@ -1,11 +1,11 @@
 """Annotated transformers models on simulated ranks against transformers itself.
 
-    python benchmarks/annotated_models.py [--families Llama,..] [--ranks 2,4] [--contracts NAME,..]
+    python benchmarks/annotated_models.py [--families Llama,..] [--ranks 2,4] [--contracts NAME,..] [--plan FILE]
 
 Prints a line for each model, contract, number of ranks and number of tokens (exported for so many, or for any): the largest
 difference of a logit, the conversions that run, and of the elements of matrices the percentage that is cut. `--families` also takes
-those that are not among the default ones. Exit code 1 if a difference is more than float32 explains or the annotated graph does
-not check clean.
+those that are not among the default ones, `--plan` is a plan for all of them. Exit code 1 if a difference is more than float32
+explains or the annotated graph does not check clean.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--contracts", default="")
+    parser.add_argument("--plan", default=None)
     options = parser.parse_args()
     torch.set_num_threads(1)
     wrong = cases = 0
@@ -57,7 +58,7 @@ def main() -> int:
                     line = f"{family:<12}{contract:<20}{ranks:>5}{label:>8}"
                     cases += 1
                     try:
-                        found = compared(family, exported, tokens, contract, ranks)
+                        found = compared(family, exported, tokens, contract, ranks, plan=options.plan)
                     except InputError as error:
                         wrong += 1
                         print(line, error, flush=True)

@@ -79,7 +79,9 @@ class _Cutting:
         if not isinstance(group.size, int):
             raise InputError("to spread experts the group's size has to be a number", group.name)
         if not stacks:
-            raise InputError("the plan's experts are no stack of matrices [experts, .., ..]", p.name_of(min(weights)))
+            raise InputError(
+                "the plan's experts are no stack of matrices [experts, .., ..]", p.name_of(min(weights))
+            )
         uneven = {
             p.name_of(v): f"its {experts} experts do not divide among {group.name}"
             for v in stacks
@@ -117,10 +119,12 @@ class _Cutting:
                 if p.kind[k] == CALL and self._code(k) == "grouped_mm" and self._argument(k, "mat2") == value:
                     yield k
                     continue
-                after = self.base.full[p.first[k]] if p.kind[k] == CALL else None
+                after: Any = self.base.full[p.first[k]] if p.kind[k] == CALL else None
                 if p.kind[k] != CALL or slot or len(p.inputs[k]) > 1 or _rank(after) != 3 or own is None:
                     where = p.nodes[k].name
-                    raise InputError(f"{where} reads these experts, and is no product of rows by expert", p.name_of(weight))
+                    raise InputError(
+                        f"{where} reads these experts, and is no product of rows by expert", p.name_of(weight)
+                    )
                 wanted = sharder.cut(after, 0)
                 got = apply(self.base.analysis.solver.ctx, self._resized(k), (own,))
                 if wanted is None or got.issues or not got.outs or got.outs[0] != wanted:
@@ -206,7 +210,7 @@ class _Cutting:
             if p.kind[k] != CALL:
                 return None
             before = self.base.root(p.inputs[k][0]) if len(p.inputs[k]) == 1 else None
-            if before is None or self._code(k) != "same" and not self._is_cast(k):
+            if before is None or (self._code(k) != "same" and not self._is_cast(k)):
                 return value
             value = before
         return None
@@ -221,7 +225,10 @@ class _Cutting:
         k = p.value_call[value]
         if self._code(k) != "sort" or p.outs[k] != 2 or value != p.first[k]:
             return False
-        return _rank(self.base.full[value]) == 1 and self.base.instance(k).params.get("descending", False) is False
+        return (
+            _rank(self.base.full[value]) == 1
+            and self.base.instance(k).params.get("descending", False) is False
+        )
 
     # ---- writing
 
@@ -260,7 +267,9 @@ class _Cutting:
                 share = self._share(experts)
                 if node.op == "placeholder":
                     of_weight = self.base.full[p.by_name[node.name]]
-                    node = shortened(node, of_weight, share, f"{share * group.size}/{group.size}@{group.name}")
+                    node = shortened(
+                        node, of_weight, share, f"{share * group.size}/{group.size}@{group.name}"
+                    )
                 else:
                     node = self._shorter(node, share, experts)
             out.append(node)
@@ -298,14 +307,21 @@ class _Cutting:
         for k, _ in self.base.analysis.uses.get(of.ends, ()):
             if self._code(k) == "grouped_mm" and k not in of.weights:
                 name = p.nodes[k].name
-                raise InputError(f"{name} takes the same rows, and the plan does not spread its experts", p.nodes[min(of.weights)].name)
+                raise InputError(
+                    f"{name} takes the same rows, and the plan does not spread its experts",
+                    p.nodes[min(of.weights)].name,
+                )
         return [k for k in of.weights if k not in inner]
 
     def _sum_behind(self, name: str, graph: Graph) -> str:
         """The node behind which rows are replaced: what is added to a product (its experts' biases) is, too."""
         p = self.base.analysis.program
         while True:
-            readers = [n for n in graph.nodes if name in n.refs() and (n.name not in p.node_call or p.outs[p.node_call[n.name]])]
+            readers = [
+                n
+                for n in graph.nodes
+                if name in n.refs() and (n.name not in p.node_call or p.outs[p.node_call[n.name]])
+            ]
             k = p.node_call.get(readers[0].name) if len(readers) == 1 else None
             rule = self.base.instance(k).rule if k is not None and p.kind[k] == CALL else None
             if k is None or rule is None or rule.kind != "elementwise" or not rule.additive:
@@ -322,15 +338,28 @@ class _Cutting:
         low = self.converter.rank * share
         out: list[Node] = []
 
-        def add(word: str, target: str, args: tuple[Any, ...], of: Layout, shape: tuple[Any, ...], dtype: str) -> Ref:
+        def add(
+            word: str, target: str, args: tuple[Any, ...], of: Layout, shape: tuple[Any, ...], dtype: str
+        ) -> Ref:
             name = self.converter.names.fresh(f"{like.name}_{word}")
-            out.append(attrs.evolve(like, name=name, target=target, args=args, kwargs={}, meta=TensorMeta(shape, dtype)))
+            out.append(
+                attrs.evolve(
+                    like, name=name, target=target, args=args, kwargs={}, meta=TensorMeta(shape, dtype)
+                )
+            )
             return Ref(name)
 
         stops, numbers = self.base.full[ends], self.base.full[rows]
         source = Ref(p.name_of(rows))
         n = numbers.shape
-        own = add("ends", "aten.slice.Tensor", (Ref(p.name_of(ends)), 0, low, low + share), stops, (share,), stops.dtype)
+        own = add(
+            "ends",
+            "aten.slice.Tensor",
+            (Ref(p.name_of(ends)), 0, low, low + share),
+            stops,
+            (share,),
+            stops.dtype,
+        )
         before = add("before", "aten.lt.Scalar", (source, low), numbers, n, "bool")
         after = add("behind", "aten.ge.Scalar", (source, low + share), numbers, n, "bool")
         others = add("others", "aten.logical_or.default", (before, after), numbers, n, "bool")

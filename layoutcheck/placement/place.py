@@ -23,8 +23,8 @@ from layoutcheck.placement.convert import Converter
 from layoutcheck.placement.counts import MAX_ROUNDS, with_fewer
 from layoutcheck.placement.demands import Demands, demands_of
 from layoutcheck.placement.dialect import dialect_of
-from layoutcheck.placement.experts import ExpertsCut, experts_cut
 from layoutcheck.placement.emit import Emitter, Inserted
+from layoutcheck.placement.experts import ExpertsCut, experts_cut
 from layoutcheck.placement.fused import bound_targets, put_together, taken_apart
 from layoutcheck.placement.modes import Way, Ways
 from layoutcheck.placement.parts import with_parts
@@ -176,8 +176,8 @@ class Stage:
     """What was done to a program before it is placed.
 
     whole: fused ops may be taken apart; tied: repeats are not written out; biased: products keep the biases that they have;
-    refined: the group is as fine as it may become; vocabulary: weights that were cut along the vocabulary, by name; experts: weights that
-    were cut by experts, None before that.
+    refined: the group is as fine as it may become; vocabulary: weights that were cut along the vocabulary, by name;
+    experts: weights that were cut by experts, None before that.
     """
 
     whole: bool = True

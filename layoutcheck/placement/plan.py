@@ -138,11 +138,14 @@ def cut_blocks(
         value = p.by_name[name]
         plan.cuts[value] = Cut(value, 0, padding=found.padding)
     spread = {p.by_name[name] for name in experts.cut} if experts is not None else set()
-    uneven_experts = {p.by_name[name]: why for name, why in experts.uneven.items()} if experts is not None else {}
+    uneven_experts = (
+        {p.by_name[name]: why for name, why in experts.uneven.items()} if experts is not None else {}
+    )
     plan.cuts.update((value, Cut(value, 0)) for value in sorted(spread))
     if _is_cut(base, plan.cuts.keys()):
         return plan
     for number, block in enumerate(roles.blocks):
+        _check_spread(base, roles, demands, block, spread)
         products = _products(base, roles, block, spread)
         if products is None:
             continue
@@ -290,9 +293,7 @@ def _of_experts(
 def _on_all_tokens(base: Base, roles: Roles, demands: Demands, block: Block) -> bool:
     """Whether the contract wants what the block reads to be Full, and lets its experts have it so."""
     p = base.analysis.program
-    experts = {k for k in block.calls if roles.of(k) in EXPERTS}
-    said = (*demands.operands.items(), *demands.results.items())
-    if any(k in experts and FULL not in of.states for (k, _), of in said):
+    if not _may_have_all_tokens(roles, demands, block):
         return False
     for value in block.entry:
         root = base.root(value)
@@ -301,6 +302,26 @@ def _on_all_tokens(base: Base, roles: Roles, demands: Demands, block: Block) -> 
         if demand is None or demand.states != {FULL}:
             return False
     return bool(block.entry)
+
+
+def _check_spread(base: Base, roles: Roles, demands: Demands, block: Block, spread: Collection[int]) -> None:
+    """Raise InputError where experts are spread and the contract gives a rank its own tokens only."""
+    if not spread or _may_have_all_tokens(roles, demands, block):
+        return
+    for k in sorted(block.calls):
+        if roles.flow.is_weight_product(k) and _inputs_behind(base, k) & set(spread):
+            raise InputError(
+                "the plan spreads these experts, and the contract gives them a rank's own tokens: a token would have to be sent to"
+                " its experts' ranks, and the graph has no dispatch",
+                base.analysis.program.nodes[k].name,
+            )
+
+
+def _may_have_all_tokens(roles: Roles, demands: Demands, block: Block) -> bool:
+    """Whether the contract lets the experts of a block be on all tokens."""
+    experts = {k for k in block.calls if roles.of(k) in EXPERTS}
+    said = (*demands.operands.items(), *demands.results.items())
+    return not any(k in experts and FULL not in of.states for (k, _), of in said)
 
 
 def _nearest(base: Base, roles: Roles, block: Block, mine: list[int]) -> list[int]:
