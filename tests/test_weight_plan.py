@@ -102,7 +102,8 @@ def test_words_need_numbers() -> None:
         ("{", "this is no JSON, so not a plan: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ("[" * 100_000, None),
         ("[]", "this holds no JSON object, so it is not a plan"),
-        ('{"weights": []}', 'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | "vocabulary" | "expert" | LAYOUT}}'),
+        ('{"weights": []}', 'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | "vocabulary"'
+         ' | "expert" | LAYOUT}}'),
         ('{"weights": {"*.weight": 1}}', "the layout of `*.weight` is no text"),
         ('{"weights": {}, "group": 4}', "the plan's group is no name"),
     ],
