@@ -10,7 +10,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL
 from layoutcheck.roles.model import Roles
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 _COLLECTIVES = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all"))
 _CUTTING = frozenset(("slice", "narrow", "select", "split", "chunk", "shard"))

@@ -15,7 +15,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL
 from layoutcheck.symbols import Size, divide_exact
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 _GATHERED = "all_gather"
 

@@ -15,7 +15,7 @@ from layoutcheck.placement.problem import Value
 from layoutcheck.placement.resize import resized
 from layoutcheck.roles.flow import Flow
 from layoutcheck.symbols import Size, evaluate, free_symbols
-from layoutcheck.transforms.collectives import gather_onto
+from layoutcheck.transforms.gathers import gather_onto
 
 # A femtosecond: a byte at 200 GB/s takes 5000 of them.
 UNIT = 1e-15

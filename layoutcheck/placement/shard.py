@@ -23,7 +23,7 @@ from layoutcheck.placement.packed import Packing, Pieces, joins, pieces_of
 from layoutcheck.placement.resize import size_param
 from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
 from layoutcheck.symbols import Size, divide_exact
-from layoutcheck.transforms.pieces import take_share
+from layoutcheck.transforms.rank_shares import take_share
 
 MAX_REPAIRS = 24
 MAX_BACK = 12

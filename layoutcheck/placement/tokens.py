@@ -16,7 +16,7 @@ from layoutcheck.layouts import Layout, replace
 from layoutcheck.mesh import Group, Mesh
 from layoutcheck.roles import Roles
 from layoutcheck.symbols import Size, cdiv, divide_exact
-from layoutcheck.transforms.pieces import take_share
+from layoutcheck.transforms.rank_shares import take_share
 
 
 @attrs.define

@@ -14,7 +14,7 @@ from layoutcheck.layouts import Axis, Layout, extent_of, layout, replace
 from layoutcheck.rules.types import Axis as LabelAxis
 from layoutcheck.rules.types import Label, OperandPattern, OutputPattern, Pattern, Unit
 from layoutcheck.symbols import Size, floordiv
-from layoutcheck.transforms.pieces import axis_digit
+from layoutcheck.transforms.rank_shares import axis_digit
 from layoutcheck.transforms.registry import register
 
 

@@ -14,7 +14,7 @@ from layoutcheck.rules.types import Axis, Label, Pattern
 from layoutcheck.symbols import divide_exact
 from layoutcheck.transforms.contract import Terms, apply_terms, as_rule, back_by, summed_by
 from layoutcheck.transforms.joinery import join
-from layoutcheck.transforms.pieces import resized
+from layoutcheck.transforms.rank_shares import resized
 from layoutcheck.transforms.registry import register
 
 

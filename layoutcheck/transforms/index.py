@@ -19,7 +19,7 @@ from layoutcheck.symbols import Size
 from layoutcheck.transforms.pieces import cut
 from layoutcheck.transforms.reduce import check_pending
 from layoutcheck.transforms.registry import register
-from layoutcheck.transforms.views import Sources, _self
+from layoutcheck.transforms.views import Sources, self_of
 
 Operand = tuple[str, int, Layout]
 
@@ -74,7 +74,7 @@ def _places(of: Layout, indices: list[tuple[int, Layout | None]]) -> list[tuple[
 
 
 def _back_index(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     indices = listed(call, "indices")
     places = _places(of, indices)
     if axis >= len(places) or any(t is not None and t.dtype == "bool" for _, t in indices):
@@ -92,7 +92,7 @@ def _back_index(call: Call, outs: Any, output: int, axis: int, inner: Size) -> S
 
 def _summed_index(call: Call) -> list[list[tuple[int, int, Size]]]:
     """A lookup is a sum of one-hot rows along the axis that is looked up in."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     places = [k for k, (_, t) in enumerate(listed(call, "indices")) if t is not None and t.dtype != "bool"]
     return [[(slot, k, of.shape[k])] for k in places if k < of.rank and of.axes[k]]
 
@@ -100,7 +100,7 @@ def _summed_index(call: Call) -> list[list[tuple[int, int, Size]]]:
 @register("index", back=_back_index, summed=_summed_index)
 def index(call: Call) -> Result:
     """self[i0, i1, ...]: None keeps an axis; index tensors broadcast against each other."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     indices = listed(call, "indices")
     tensors: list[Operand] = [("indices", s, t) for s, t in indices if t is not None]
     check_pending(call, slot, of, call.name("self"))
@@ -200,14 +200,14 @@ def _range_of(call: Call, slot: int, of: Layout, dim: int, index: Layout) -> Lay
 
 
 def _back_select(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     if axis == dim_of(call, "dim", of.rank, 0):
         return [(call.slot("index"), 0, inner)]
     return [(slot, axis, inner)]
 
 
 def _summed_select(call: Call) -> list[list[tuple[int, int, Size]]]:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, 0)
     return [[(slot, dim, of.shape[dim])]] if dim >= 0 and of.axes[dim] else []
 
@@ -215,7 +215,7 @@ def _summed_select(call: Call) -> list[list[tuple[int, int, Size]]]:
 @register("index_select", back=_back_select, summed=_summed_select)
 def index_select(call: Call) -> Result:
     """Rows of one axis by a vector of positions."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, 0)
     idx = call.tensor("index")
     if dim < 0 or idx is None:
@@ -256,14 +256,14 @@ def rows_agree(call: Call, a: Operand, b: Operand, skip: int) -> tuple[Axis, ...
 
 
 def _back_gather(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     if axis == dim_of(call, "dim", of.rank, -1):
         return [(call.slot("index"), axis, inner)]
     return [(slot, axis, inner)]
 
 
 def _summed_gather(call: Call) -> list[list[tuple[int, int, Size]]]:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, -1)
     return [[(slot, dim, of.shape[dim])]] if dim >= 0 and of.axes[dim] else []
 
@@ -271,7 +271,7 @@ def _summed_gather(call: Call) -> list[list[tuple[int, int, Size]]]:
 @register("gather", back=_back_gather, summed=_summed_gather)
 def gather(call: Call) -> Result:
     """One element per position of the index, along an axis."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     idx = call.tensor("index")
     dim = dim_of(call, "dim", of.rank, -1)
     if idx is None or dim < 0:

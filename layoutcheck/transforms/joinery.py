@@ -21,16 +21,10 @@ from layoutcheck.infer.calls.elementwise import promote
 from layoutcheck.infer.calls.states import join_bound, join_partial
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
-from layoutcheck.transforms.pieces import (
-    axis_digit,
-    complete_share,
-    equal_pieces,
-    resized,
-    share_groups,
-    take_share,
-)
+from layoutcheck.transforms.pieces import equal_pieces
+from layoutcheck.transforms.rank_shares import axis_digit, complete_share, resized, share_groups, take_share
 from layoutcheck.transforms.registry import register
-from layoutcheck.transforms.views import Sources, _self
+from layoutcheck.transforms.views import Sources, self_of
 
 
 def _listed(call: Call) -> list[tuple[str, int, Layout]]:
@@ -344,14 +338,14 @@ def stack(call: Call) -> Result:
 
 
 def _back_pad(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     return [(slot, axis, inner)] if outs[output].shape[axis] == of.shape[axis] else None
 
 
 @register("pad", back=_back_pad)
 def pad(call: Call) -> Result:
     """Elements before and after, pairs from the last axis on."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     amounts = call.get("pad")
     if not isinstance(amounts, list):
         return call.result(of)

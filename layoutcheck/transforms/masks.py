@@ -11,7 +11,7 @@ from layoutcheck.layouts import Layout, layout, partner_axis
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.reduce import check_pending
 from layoutcheck.transforms.registry import register
-from layoutcheck.transforms.views import Sources, _back_same, _self
+from layoutcheck.transforms.views import Sources, back_same, self_of
 
 Operand = tuple[str, int, Layout]
 
@@ -39,10 +39,10 @@ def masked(call: Call, slot: int, of: Layout, to_zero: bool) -> Layout:
     return layout(of.dtype, of.axes, bound, tuple(sorted(set(partial))))
 
 
-@register("masked_fill", back=_back_same)
+@register("masked_fill", back=back_same)
 def masked_fill(call: Call) -> Result:
     """Elements replaced by a number where a mask holds."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     mask = call.tensor("mask")
     value = call.get("value")
     zero = value == 0 or (isinstance(value, Layout) and is_zero(value))

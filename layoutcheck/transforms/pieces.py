@@ -1,4 +1,4 @@
-"""Cutting axes: slice, narrow, select, split, chunk, unbind."""
+"""Cutting axes: slice, narrow, select; what one piece of an axis is."""
 
 from __future__ import annotations
 
@@ -10,181 +10,29 @@ from layoutcheck.domains import (
     Factor,
     anything,
     factor,
-    feature,
-    flat,
     opaque,
-    padded,
     pick,
     ranged,
-    split,
 )
-from layoutcheck.infer.calls.call import CONSTANT, ONLY, PIECE, PREFERRED, UNMASKED, Call, Result, dim_of
+from layoutcheck.infer.calls.call import CONSTANT, PIECE, UNMASKED, Call, Result, dim_of
 from layoutcheck.infer.calls.regroup import Cuts, regroup
-from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
-from layoutcheck.mesh import Group
-from layoutcheck.symbols import Size, cdiv, divide_exact, floordiv, lower_bound, smax, smin
+from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, replace
+from layoutcheck.symbols import Size, cdiv, divide_exact, smin
+from layoutcheck.transforms.rank_shares import (
+    axis_digit,
+    bound_of_slice,
+    interleaved_share,
+    is_another_ranks,
+    known_le,
+    rank_share,
+    resized,
+    share_groups,
+    short_share,
+    take_share,
+    with_axis,
+)
 from layoutcheck.transforms.registry import register
-from layoutcheck.transforms.views import Sources, _self
-
-_END = 1 << 62
-
-
-def known_le(a: Size, b: Size, bounds: Any) -> bool:
-    """Whether a <= b for all values of the symbols."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a <= b
-    low = lower_bound(b - a, bounds)
-    return low is not None and low >= 0
-
-
-def with_axis(of: Layout, dim: int, axis: Axis, bound: dict[int, tuple[Factor, ...]] | None = None) -> Layout:
-    """`of` with one axis replaced."""
-    return replace(
-        of,
-        axes=(*of.axes[:dim], axis, *of.axes[dim + 1 :]),
-        bound=bound,
-        value=None if of.value else of.value,
-    )
-
-
-def axis_digit(axis: Axis) -> Factor | None:
-    """An axis as one factor: itself, or the flat product of several."""
-    if not axis:
-        return None
-    if len(axis) == 1:
-        return axis[0]
-    if all(f.domain.is_feature for f in axis):
-        return None
-    return flat(axis).whole
-
-
-def resized(of: Layout, dim: int, extent: Size) -> tuple[Axis, dict[int, tuple[Factor, ...]]]:
-    """A feature axis with another local extent; a shard stays a shard of what is then cut."""
-    cuts = bound_on_axis(of, dim)
-    bound = dict(of.bound_map)
-    if not cuts:
-        wild = bool(of.axes[dim]) and all(f.domain.kind == "any" for f in of.axes[dim])
-        return ((anything(extent) if wild else feature(extent)).whole,), bound
-    total: Size = extent
-    for _, b in cuts:
-        total = total * b.extent
-    domain = feature(total)
-    stride: Size = extent
-    old = {b for _, b in cuts}
-    for m, b in reversed(cuts):
-        bound[m] = tuple(factor(domain, stride, b.extent) if x in old else x for x in bound[m])
-        stride = stride * b.extent
-    return (factor(domain, 1, extent),), bound
-
-
-def share_groups(call: Call, of: Layout) -> list[tuple[Group, int | None]]:
-    """Groups whose ranks could each hold a share of the value: not yet used by it, the one that is known first, then the smallest."""
-    mesh = call.ctx.mesh
-    out: list[tuple[Group, int | None]] = []
-    seen = set()
-    for group in [*mesh.groups.values(), *mesh.by_ranks.values()]:
-        if not group.axes or group.axes in seen:
-            continue
-        seen.add(group.axes)
-        if any(m in of.bound_map or m in mesh.quotient for m in group.axes):
-            continue
-        out.append((group, mesh.rank_in(group)))
-    for axis in mesh.axes:
-        if (axis.index,) not in seen and axis.index not in of.bound_map and axis.index not in mesh.quotient:
-            out.append((Group(axis.name, (axis.index,), axis.size), mesh.coordinate(axis.index)))
-    known = call.params.get(PREFERRED)
-    out.sort(key=lambda entry: (entry[0].axes != known, len(entry[0].axes)))
-    return out
-
-
-def take_share(
-    digit: Factor, group: Group, share: Size, sizes: list[Size]
-) -> tuple[Factor, dict[int, Factor]] | None:
-    """Cut a factor into equal shares over a group: the minor digit, and per mesh axis the digit that its rank selects."""
-    total: Size = share
-    for s in sizes:
-        total = total * s
-    if total != digit.extent:
-        if not digit.is_whole:
-            return None
-        digit = padded(digit.domain, total).whole
-    parts: dict[int, Factor] = {}
-    minor = digit
-    rest = digit.extent
-    for m, s in zip(group.axes, sizes, strict=True):
-        left = divide_exact(rest, s)
-        if left is None:
-            return None
-        found = split(minor, left)
-        if found is None:
-            return None
-        parts[m], minor = found
-        rest = left
-    return minor, parts
-
-
-def rank_share(call: Call, of: Layout, dim: int, start: Size, length: Size) -> Layout | None:
-    """The layout of a slice that is this rank's share over some group; None if it is no such slice."""
-    if CONSTANT in call.params:
-        return None
-    axis = of.axes[dim]
-    digit = axis_digit(axis)
-    total = extent_of(axis)
-    if all(f.domain.is_feature for f in axis):
-        if PIECE in call.params:
-            return None
-        digit = (
-            feature(total).whole
-            if axis and not bound_on_axis(of, dim) and axis[0].domain.kind != "any"
-            else None
-        )
-    if digit is None or length == total or length == 0:
-        return None
-    if digit.domain.kind in ("variable", "iota") and not digit.is_whole:
-        return None
-    for group, number in share_groups(call, of):
-        if cdiv(total, group.size) != length and not (
-            isinstance(group.size, int) and length == smax(1, cdiv(total, group.size))
-        ):
-            continue
-        at: int | None
-        if start == 0:
-            at = 0
-        else:
-            found = divide_exact(start, length)
-            at = found if isinstance(found, int) else None
-        if at is None or (isinstance(group.size, int) and at >= group.size):
-            continue
-        if number is None:
-            call.want("rank", -1, None, data=(group.axes, at))
-            number = at
-        if at != number:
-            continue
-        sizes = [call.ctx.mesh.size(m) for m in group.axes]
-        cut = take_share(digit, group, length, sizes)
-        if cut is None:
-            continue
-        minor, parts = cut
-        bound = dict(of.bound_map)
-        for m, b in parts.items():
-            bound[m] = (*bound.get(m, ()), b)
-        value = ("share", of.value) if of.value and of.value[0] == "iota" else None
-        return replace(of, axes=(*of.axes[:dim], (minor,), *of.axes[dim + 1 :]), bound=bound, value=value)
-    return None
-
-
-def other_ranks_share(
-    call: Call, of: Layout, dim: int, start: Size, length: Size
-) -> tuple[Group, int] | None:
-    """Whether a constant slice is exactly another rank's share: the group and that rank's number."""
-    total = extent_of(of.axes[dim])
-    for group, number in share_groups(call, of):
-        if number is None or cdiv(total, group.size) != length:
-            continue
-        at = divide_exact(start, length)
-        if isinstance(at, int) and at != number and (not isinstance(group.size, int) or at < group.size):
-            return group, at
-    return None
+from layoutcheck.transforms.views import Sources, self_of
 
 
 def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, step: int = 1) -> Layout:
@@ -225,7 +73,7 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
     if length == total:
         return of
     if isinstance(length, int) and (length != asked or start + length == total):
-        short = _short_share(call, of, dim, start, asked, length)
+        short = short_share(call, of, dim, start, asked, length)
         if short is not None:
             return short
     if all(f.domain.is_feature for f in axis):
@@ -241,7 +89,7 @@ def cut(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, st
         from layoutcheck.domains import iota
 
         return replace(of, axes=(*of.axes[:dim], (iota(length).whole,), *of.axes[dim + 1 :]))
-    piece = _concat_piece(digit, start, length)
+    piece = concat_piece(digit, start, length)
     if piece is not None:
         return replace(of, axes=(*of.axes[:dim], piece, *of.axes[dim + 1 :]))
     return with_axis(of, dim, (ranged(digit, start, length).whole,))
@@ -268,7 +116,7 @@ def _stacked_piece(call: Call, slot: int, of: Layout, dim: int, start: Size, len
         f.domain is not lead.domain if digit else not (f.domain.is_feature and f.is_whole) for f in parts[0]
     ):
         return None
-    return _split_equal(call, slot, of, dim, count, length)[at]
+    return split_equal(call, slot, of, dim, count, length)[at]
 
 
 def _cuts_padding_off(of: Layout, dim: int, start: Size, length: Size) -> bool:
@@ -282,7 +130,7 @@ def _cuts_padding_off(of: Layout, dim: int, start: Size, length: Size) -> bool:
     return axis[0].domain.args[0].extent == length and of.value != ("padded",)
 
 
-def _concat_piece(digit: Factor, start: Size, length: Size) -> Axis | None:
+def concat_piece(digit: Factor, start: Size, length: Size) -> Axis | None:
     """One of the parts of a concatenation, where a slice takes exactly that."""
     if digit.domain.kind != "concat" or not digit.is_whole:
         return None
@@ -300,44 +148,15 @@ def _strided(call: Call, of: Layout, dim: int, start: Size, step: int, count: Si
     if all(f.domain.is_feature for f in axis):
         new_axis, bound = resized(of, dim, count)
         return replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound)
-    share = _interleaved_share(call, of, dim, start, step, count)
+    share = interleaved_share(call, of, dim, start, step, count)
     return share or with_axis(of, dim, (opaque("every", count, (axis, start, step)).whole,))
-
-
-def _interleaved_share(
-    call: Call, of: Layout, dim: int, start: Size, step: int, count: Size
-) -> Layout | None:
-    """Every p-th token from the rank's number on: the rank selects the minor digit of the tokens."""
-    axis = of.axes[dim]
-    if CONSTANT in call.params or len(axis) != 1 or not axis[0].is_whole or bound_on_axis(of, dim):
-        return None
-    domain = axis[0].domain
-    for group, number in share_groups(call, of):
-        if group.size != step or count * step != domain.extent or not isinstance(start, int) or start >= step:
-            continue
-        if number is None:
-            call.want("rank", -1, None, data=(group.axes, start))
-            number = start
-        parts = split(axis[0], step)
-        if number != start or parts is None:
-            continue
-        sizes = [call.ctx.mesh.size(m) for m in group.axes]
-        bound, minor = dict(of.bound_map), parts[1]
-        for m, n in zip(group.axes, sizes, strict=True):
-            left = divide_exact(minor.extent, n)
-            found = split(minor, left) if left is not None else None
-            if found is None:
-                return None
-            bound[m], minor = (*bound.get(m, ()), found[0]), found[1]
-        return replace(of, axes=(*of.axes[:dim], (parts[0],), *of.axes[dim + 1 :]), bound=bound, value=None)
-    return None
 
 
 def _empty(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size, asked: Size) -> Layout:
     """A slice that holds nothing: right where it is the last ranks' share of a ceil split, else a loss of tokens."""
     axis = of.axes[dim]
     if not all(f.domain.is_feature for f in axis):
-        short = _short_share(call, of, dim, start, asked, 0)
+        short = short_share(call, of, dim, start, asked, 0)
         if short is not None:
             return short
         total = extent_of(axis)
@@ -353,137 +172,49 @@ def _empty(call: Call, slot: int, of: Layout, dim: int, start: Size, stop: Size,
     return replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound)
 
 
-def _short_share(call: Call, of: Layout, dim: int, start: Size, asked: Size, actual: Size) -> Layout | None:
-    """A share of the last ranks that lacks rows, to be padded: the domain remembers what it is short of."""
-    axis = of.axes[dim]
-    digit = axis_digit(axis)
-    if digit is None or not digit.is_whole or bound_on_axis(of, dim) or CONSTANT in call.params:
-        return None
-    total = digit.extent
-    if asked == 0:
-        return _nothing_left(call, of, dim, digit, start)
-    for group, number in share_groups(call, of):
-        share = cdiv(total, group.size)
-        # asked for a whole share, or for what is left of one up to the end
-        left = isinstance(share, int) and isinstance(actual, int) and 0 < actual < share
-        if share == actual or (share != asked and not (left and asked == actual)):
-            continue
-        asked = share
-        at = divide_exact(start, asked)
-        if not isinstance(at, int):
-            continue
-        if number is None:
-            call.want("rank", -1, None, data=(group.axes, at))
-            number = at
-        if at != number:
-            continue
-        whole = padded(digit.domain, asked * group.size)
-        domain = opaque("short", actual, (whole, asked, group.axes))
-        return with_axis(of, dim, (domain.whole,))
-    return None
-
-
-def _nothing_left(call: Call, of: Layout, dim: int, digit: Factor, start: Size) -> Layout | None:
-    """`x[T:T]`, from `x[min(r * n, T) : min(r * n + n, T)]`: the share of a rank for which no row is left."""
-    total = digit.extent
-    if not isinstance(total, int) or start != total:
-        return None
-    for group, number in share_groups(call, of):
-        if number is None or not isinstance(group.size, int):
-            continue
-        share = -(-total // group.size)
-        if number * share >= total:
-            domain = opaque("short", 0, (padded(digit.domain, share * group.size), share, group.axes))
-            return with_axis(of, dim, (domain.whole,))
-    return None
-
-
-def complete_share(call: Call, of: Layout, dim: int, extent: Size) -> Layout | None:
-    """A short share padded to its full size is the rank's share of the padded domain."""
-    axis = of.axes[dim]
-    if len(axis) != 1 or axis[0].domain.kind != "opaque" or axis[0].domain.name != "short":
-        return None
-    whole, asked, group_axes = axis[0].domain.args
-    if asked != extent:
-        return None
-    mesh = call.ctx.mesh
-    sizes = [mesh.size(m) for m in group_axes]
-    group = Group("", group_axes, 1)
-    cut_parts = take_share(whole.whole, group, asked, sizes)
-    if cut_parts is None:
-        return None
-    minor, parts = cut_parts
-    bound = dict(of.bound_map)
-    for m, b in parts.items():
-        bound[m] = (*bound.get(m, ()), b)
-    return replace(of, axes=(*of.axes[:dim], (minor,), *of.axes[dim + 1 :]), bound=bound)
-
-
-def _index(value: Any, total: Size, default: Size, bounds: Any) -> Size:
-    if value is None or isinstance(value, (bool, float, str, Layout, list)):
-        return default
-    if isinstance(value, int):
-        if value >= _END:
-            return total
-        if value < 0:
-            at = total + value
-            return at if not isinstance(at, int) else max(at, 0)
-        return value
-    found: Size = value
-    return found
-
-
-def _back_cut(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+def back_cut(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, 0)
     if axis == dim and outs[output].shape[axis] != of.shape[axis]:
-        if _is_another_ranks(call, of, dim, outs[output].shape[axis]):
+        if is_another_ranks(call, of, dim, outs[output].shape[axis]):
             return None
         # A piece of a fused axis: every piece is sharded by itself.
         return [(slot, axis, of.shape[axis] if inner == outs[output].shape[axis] else inner)]
     return [(slot, axis, inner)]
 
 
-def _is_another_ranks(call: Call, of: Layout, dim: int, length: Size) -> bool:
-    """Whether the one slice that is taken of an axis of features is exactly another rank's share: no piece of a fused axis."""
-    if PIECE in call.params or call.has("chunks") or call.has("split_size") or bound_on_axis(of, dim):
-        return False
-    start = _index(call.get("start"), of.shape[dim], 0, call.ctx.bounds)
-    return start != 0 and other_ranks_share(call, of, dim, start, length) is not None
-
-
-@register("slice", back=_back_cut, is_view=True)
+@register("slice", back=back_cut, is_view=True)
 def slice_(call: Call) -> Result:
     """self[start:end:step] along dim."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, 0)
     if dim < 0:
         return call.result(of)
     total = of.shape[dim]
-    start = _index(call.get("start"), total, 0, call.ctx.bounds)
-    stop = _index(call.get("end"), total, total, call.ctx.bounds)
+    start = bound_of_slice(call.get("start"), total, 0, call.ctx.bounds)
+    stop = bound_of_slice(call.get("end"), total, total, call.ctx.bounds)
     step = call.get("step", 1)
     return call.result(
         cut(call, slot, of, dim, start, stop, step if isinstance(step, int) and step > 0 else 1)
     )
 
 
-@register("narrow", back=_back_cut, is_view=True)
+@register("narrow", back=back_cut, is_view=True)
 def narrow(call: Call) -> Result:
     """`length` elements from `start` along dim."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, 0)
     if dim < 0:
         return call.result(of)
-    start = _index(call.get("start"), of.shape[dim], 0, call.ctx.bounds)
+    start = bound_of_slice(call.get("start"), of.shape[dim], 0, call.ctx.bounds)
     length = call.get("length")
     if length is None or isinstance(length, Layout):
         return call.result(of)
     return call.result(cut(call, slot, of, dim, start, start + length))
 
 
-def _back_select(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+def back_select(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, 0)
     return [(slot, axis + (axis >= dim), inner)]
 
@@ -542,17 +273,17 @@ def _row_of_ranks(call: Call, of: Layout, dim: int, index: Any) -> Layout | None
     return None
 
 
-@register("select", back=_back_select, is_view=True)
+@register("select", back=back_select, is_view=True)
 def select(call: Call) -> Result:
     """Element `index` along dim."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, 0)
     if dim < 0:
         return call.result(of)
     return call.result(element(call, slot, of, dim, call.get("index")))
 
 
-def _split_equal(call: Call, slot: int, of: Layout, dim: int, count: int, each: Size) -> list[Layout]:
+def split_equal(call: Call, slot: int, of: Layout, dim: int, count: int, each: Size) -> list[Layout]:
     """`count` equal pieces of an axis, remembered as pieces so that joining them again gives the axis."""
     axis = of.axes[dim]
     if all(f.domain.is_feature for f in axis):
@@ -613,189 +344,3 @@ def equal_pieces(axis: Axis, count: int, each: Size) -> list[tuple[Axis, Fixed]]
             left //= n
         out.append((_picked(rest, fixed), fixed))
     return out
-
-
-def _split_sizes(call: Call, slot: int, of: Layout, dim: int, sizes: list[Size]) -> list[Layout]:
-    axis = of.axes[dim]
-    total = extent_of(axis)
-    said: Size = 0
-    for s in sizes:
-        said = said + s
-    if said != total:
-        return _misfit(call, slot, of, dim, sizes, total)
-    if all(s == sizes[0] for s in sizes):
-        return _split_equal(call, slot, of, dim, len(sizes), sizes[0])
-    out = []
-    at: Size = 0
-    digit = axis_digit(axis)
-    for s in sizes:
-        if all(f.domain.is_feature for f in axis):
-            new_axis, bound = resized(of, dim, s)
-            out.append(replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound))
-        else:
-            assert digit is not None
-            out.append(with_axis(of, dim, _concat_piece(digit, at, s) or (ranged(digit, at, s).whole,)))
-        at = at + s
-    return out
-
-
-def _misfit(call: Call, slot: int, of: Layout, dim: int, sizes: list[Size], total: Size) -> list[Layout]:
-    """Split sizes written for another layout: keep their proportions where they divide."""
-    if all(f.domain.is_feature for f in of.axes[dim]):
-        call.issue(
-            "LC101", f"split sizes add up to {_sum(sizes)}, {{0}} has {total} there", slot, hints=("literal",)
-        )
-    else:
-        call.issue(
-            "LC101",
-            f"split sizes were written for {_sum(sizes)} tokens, {{0}} has {total}",
-            slot,
-            hints=("literal",),
-        )
-    out = []
-    for s in sizes:
-        new_axis, bound = resized(of, dim, s)
-        out.append(replace(of, axes=(*of.axes[:dim], new_axis, *of.axes[dim + 1 :]), bound=bound))
-    return out
-
-
-def _sum(sizes: list[Size]) -> Size:
-    total: Size = 0
-    for s in sizes:
-        total = total + s
-    return total
-
-
-@register("split", back=_back_cut, is_view=True, in_pieces=True)
-def split_(call: Call) -> Result:
-    """Pieces of `split_size` (the last may be shorter), or of the given sizes."""
-    slot, of = _self(call)
-    dim = dim_of(call, "dim", of.rank, 0)
-    if dim < 0:
-        return call.result(of)
-    size = call.get("split_size")
-    if isinstance(size, list):
-        return _pieces_of(call, slot, of, dim, _split_sizes(call, slot, of, dim, size))
-    if size is None or isinstance(size, Layout):
-        return call.result(of)
-    total = of.shape[dim]
-    exact = divide_exact(total, size)
-    if isinstance(exact, int):
-        return _pieces_of(call, slot, of, dim, _split_equal(call, slot, of, dim, exact, size))
-    return _pieces_of(call, slot, of, dim, _split_uneven(call, slot, of, dim, size))
-
-
-def _pieces_of(call: Call, slot: int, of: Layout, dim: int, outs: list[Layout]) -> Result:
-    """The pieces of a split; where one alone is read, it is what a slice at its place gives."""
-    only = call.params.get(ONLY)
-    if not isinstance(only, int) or only >= len(outs) or call.issues:
-        return call.result(*outs)
-    start: Size = 0
-    for out in outs[:only]:
-        start = start + out.shape[dim]
-    size = outs[only].shape[dim]
-    # of a last piece that lacks rows, as many are asked for as of the others
-    asked = outs[0].shape[dim] if only == len(outs) - 1 else size
-    axis = of.axes[dim]
-    if all(f.domain.is_feature for f in axis):
-        share = rank_share(call, of, dim, start, size)
-        piece = outs[only] if share is None else share
-    else:
-        piece = cut(call, slot, of, dim, start, start + asked)
-    return call.result(*outs[:only], piece, *outs[only + 1 :])
-
-
-def _split_uneven(call: Call, slot: int, of: Layout, dim: int, size: Size) -> list[Layout]:
-    """Pieces of a size that does not divide: whole pieces of the padded axis, and a last one that lacks rows."""
-    total = of.shape[dim]
-    count = _pieces(call, of, total, size)
-    if count is None:
-        return [of]
-    axis = of.axes[dim]
-    last = total - size * (count - 1)
-    if all(f.domain.is_feature for f in axis):
-        return _split_sizes(call, slot, of, dim, [*[size] * (count - 1), last])
-    digit = axis_digit(axis)
-    assert digit is not None
-    if not digit.is_whole:
-        return _split_sizes(call, slot, of, dim, [*[size] * (count - 1), last])
-    whole = padded(digit.domain, size * count).whole
-    pieces = equal_pieces((whole,), count, size)
-    if pieces is None:
-        return _split_sizes(call, slot, of, dim, [*[size] * (count - 1), last])
-    out = [with_axis(of, dim, piece) for piece, _ in pieces[:-1]]
-    short = opaque("short piece", last, (whole, count, count - 1, size))
-    out.append(with_axis(of, dim, (short.whole,)))
-    return out
-
-
-def _pieces(call: Call, of: Layout, total: Size, size: Size) -> int | None:
-    """How many pieces of a size there are: from numbers, or from the group whose share it is."""
-    if isinstance(total, int) and isinstance(size, int):
-        return -(-total // size)
-    for axis in call.ctx.mesh.axes:
-        if isinstance(axis.size, int) and cdiv(total, axis.size) == size:
-            return axis.size
-    for n in range(2, 257):
-        if cdiv(total, n) == size:
-            return n
-    return None
-
-
-@register("chunk", back=_back_cut, is_view=True, in_pieces=True)
-def chunk_(call: Call) -> Result:
-    """`chunks` pieces of equal size, the last may be shorter."""
-    slot, of = _self(call)
-    dim = dim_of(call, "dim", of.rank, 0)
-    n = call.get("chunks")
-    if dim < 0 or not isinstance(n, int):
-        return call.result(of)
-    total = of.shape[dim]
-    each = divide_exact(total, n)
-    if each is not None:
-        return _pieces_of(call, slot, of, dim, _split_equal(call, slot, of, dim, n, each))
-    return _pieces_of(call, slot, of, dim, _split_uneven(call, slot, of, dim, cdiv(total, n)))
-
-
-@register("tensor_split", back=_back_cut, is_view=True, in_pieces=True)
-def tensor_split(call: Call) -> Result:
-    """`sections` pieces; where they do not divide, the first ones are longer by one (torch.tensor_split)."""
-    slot, of = _self(call)
-    dim = dim_of(call, "dim", of.rank, 0)
-    n = call.get("sections")
-    if dim < 0 or not isinstance(n, int) or n < 1:
-        return call.result(of)
-    total = of.shape[dim]
-    each = divide_exact(total, n)
-    if each is not None:
-        return _pieces_of(call, slot, of, dim, _split_equal(call, slot, of, dim, n, each))
-    if isinstance(total, int):
-        longer = total % n
-        return call.result(*_split_sizes(call, slot, of, dim, [total // n + (i < longer) for i in range(n)]))
-    whole = of.axes[dim]
-    sizes = [floordiv(total + (n - 1 - i), n) for i in range(n)]
-    outs = [with_axis(of, dim, (opaque(f"section {i} of {n}", s, whole).whole,)) for i, s in enumerate(sizes)]
-    return call.result(*outs)
-
-
-@register("unbind", back=_back_select, is_view=True, in_pieces=True)
-def unbind(call: Call) -> Result:
-    """One output per element of an axis, without the axis."""
-    slot, of = _self(call)
-    dim = dim_of(call, "dim", of.rank, 0)
-    count = of.shape[dim] if dim >= 0 else 0
-    if not isinstance(count, int):
-        return call.result(of)
-    axis = of.axes[dim]
-    if all(f.domain.is_feature for f in axis) or count == 1:
-        return call.result(*[element(call, slot, of, dim, i) for i in range(count)])
-    pieces = equal_pieces(axis, count, 1)
-    outs = []
-    for i in range(count):
-        kept: Axis = pieces[i][0] if pieces is not None else ()
-        rest = of.axes[:dim] + of.axes[dim + 1 :]
-        if rest:
-            at = min(dim, len(rest) - 1)
-            rest = (*rest[:at], (*kept, *rest[at]), *rest[at + 1 :])
-        outs.append(layout(of.dtype, rest, of.bound_map, of.partial))
-    return call.result(*outs)

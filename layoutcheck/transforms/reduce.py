@@ -9,7 +9,7 @@ from layoutcheck.infer.calls.call import MERGED, Call, Result, dim_of
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size, smin
 from layoutcheck.transforms.registry import register
-from layoutcheck.transforms.views import Sources, _back_same, _self
+from layoutcheck.transforms.views import Sources, back_same, self_of
 
 
 def _dims(call: Call, of: Layout) -> list[int]:
@@ -24,7 +24,7 @@ def _dims(call: Call, of: Layout) -> list[int]:
             if 0 <= i < of.rank:
                 out.append(i)
             elif of.rank and not any(x.code == "LC903" for x in call.issues):
-                call.issue("LC903", f"there is no axis {d} of {{0}}: dim is out of range", _self(call)[0])
+                call.issue("LC903", f"there is no axis {d} of {{0}}: dim is out of range", self_of(call)[0])
     return sorted(set(out))
 
 
@@ -67,7 +67,7 @@ def check_padding(call: Call, slot: int, of: Layout, dim: int) -> None:
 
 
 def _back_reduce(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dims = _dims(call, of)
     if call.get("keepdim", False):
         return None if axis in dims else [(slot, axis, inner)]
@@ -76,7 +76,7 @@ def _back_reduce(call: Call, outs: Any, output: int, axis: int, inner: Size) -> 
 
 
 def _summed_reduce(call: Call) -> list[list[tuple[int, int, Size]]]:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     if call.get("kind") != "sum":
         return []
     return [[(slot, d, of.shape[d])] for d in _dims(call, of) if of.axes[d]]
@@ -85,7 +85,7 @@ def _summed_reduce(call: Call) -> list[list[tuple[int, int, Size]]]:
 @register("reduce", back=_back_reduce, summed=_summed_reduce)
 def reduce(call: Call) -> Result:
     """Sum, mean, max, ... over axes. A sum over a shard is a pending sum; everything else needs the axis whole."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dims = _dims(call, of)
     kind = call.get("kind", "whole")
     check_pending(call, slot, of, call.name("self"))
@@ -144,7 +144,7 @@ def _points(of: Layout, dims: list[int]) -> tuple[Any, ...] | None:
 @register("argmax", back=_back_reduce)
 def argmax(call: Call) -> Result:
     """Positions of the greatest (least) element."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dims = _dims(call, of)
     check_pending(call, slot, of, call.name("self"))
     for d in dims:
@@ -154,10 +154,10 @@ def argmax(call: Call) -> Result:
     return call.result(layout("int64", axes, of.bound_map, (), _points(of, dims)))
 
 
-@register("scan", back=_back_same)
+@register("scan", back=back_same)
 def scan(call: Call) -> Result:
     """cumsum, softmax, ...: the shape is kept, each element depends on the others of the axis."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, -1)
     check_pending(call, slot, of, call.name("self"))
     if dim >= 0 and of.axes[dim]:
@@ -184,14 +184,14 @@ def _inverse(of: Layout, dim: int) -> Layout | None:
 
 
 def _back_sort(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     return None if axis == dim_of(call, "dim", of.rank, -1) else [(slot, axis, inner)]
 
 
 @register("sort", back=_back_sort)
 def sort(call: Call) -> Result:
     """Sorted values and their positions. Rows of a rank's own may be sorted among themselves (a routed round trip)."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, -1)
     check_pending(call, slot, of, call.name("self"))
     if dim < 0:
@@ -217,7 +217,7 @@ def sort(call: Call) -> Result:
 
 
 def _back_topk(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, -1)
     return None if axis == dim else [(slot, axis, inner)]
 
@@ -225,7 +225,7 @@ def _back_topk(call: Call, outs: Any, output: int, axis: int, inner: Size) -> So
 @register("topk", back=_back_topk)
 def topk(call: Call) -> Result:
     """The k greatest along an axis and their positions; the axis must be whole."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, -1)
     k = call.get("k")
     check_pending(call, slot, of, call.name("self"))
@@ -258,7 +258,7 @@ def _without_axis(of: Layout, dim: int) -> dict[int, tuple[Factor, ...]]:
 @register("histogram")
 def histogram(call: Call) -> Result:
     """Counts per bin over a rank's own rows; rows of several ranks make a pending sum of counts, used by each for itself."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     bins = call.get("bins", 0)
     size = bins if isinstance(bins, int) and bins else 1
     check_pending(call, slot, of, call.name("self"))
@@ -269,7 +269,7 @@ def histogram(call: Call) -> Result:
 @register("diff")
 def diff(call: Call) -> Result:
     """Differences of neighbours along an axis: one element fewer, unless something is put in front."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     dim = dim_of(call, "dim", of.rank, -1)
     if dim < 0 or not of.axes[dim]:
         return call.result(of)

@@ -63,10 +63,13 @@ def find(name: str) -> Transform | None:
 def _load() -> None:
     _loaded.append(True)
     from layoutcheck.transforms import (  # noqa: F401
+        all_to_all,
+        axis_order,
         collectives,
         contract,
         convolution,
         create,
+        gathers,
         group_norm,
         grouped,
         halves,
@@ -80,6 +83,7 @@ def _load() -> None:
         routing,
         scalars,
         shares,
+        splitting,
         views,
         writes,
     )

@@ -12,11 +12,11 @@ from layoutcheck.infer.calls.states import join_bound
 from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.caches import check_rows
-from layoutcheck.transforms.collectives import data_of
-from layoutcheck.transforms.pieces import resized
+from layoutcheck.transforms.exchanges import data_of
+from layoutcheck.transforms.rank_shares import resized
 from layoutcheck.transforms.reduce import check_pending, need_whole
 from layoutcheck.transforms.registry import register
-from layoutcheck.transforms.views import Sources, _back_same, _self
+from layoutcheck.transforms.views import Sources, back_same, self_of
 
 
 def _rows(of: Layout) -> Axis:
@@ -97,7 +97,7 @@ def _tokens_only(ids: Layout) -> dict[int, tuple[Factor, ...]]:
     return {m: fs for m, fs in ids.bound if any(b.domain in digits for b in fs)}
 
 
-@register("moe", back=_back_same)
+@register("moe", back=back_same)
 def moe(call: Call) -> Result:
     """Dispatch, experts and combine in one op: the output has x's rows; a sum over the ranks that cut the experts' inner features."""
     slot, of = data_of(call)
@@ -350,9 +350,9 @@ def _own_rows(call: Call, of: Layout) -> tuple[Axis, ...]:
 
 
 def _region(call: Call) -> Result:
-    _slot, of = _self(call)
+    _slot, of = self_of(call)
     return call.result(of)
 
 
 for _name in ("region_begin", "region_end", "region_copy"):
-    register(_name, back=_back_same)(_region)
+    register(_name, back=back_same)(_region)

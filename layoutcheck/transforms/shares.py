@@ -10,7 +10,7 @@ from layoutcheck.infer.calls.call import Call, Result, dim_of
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv
-from layoutcheck.transforms.pieces import axis_digit, known_le, take_share
+from layoutcheck.transforms.rank_shares import axis_digit, known_le, take_share
 from layoutcheck.transforms.registry import register
 
 
@@ -36,7 +36,7 @@ def share_of(call: Call, of: Layout, dim: int, group: Group) -> Layout | None:
 @register("shard")
 def shard(call: Call) -> Result:
     """Pads to a multiple of the group's size and keeps this rank's share; with `like`, only if that has fewer rows."""
-    from layoutcheck.transforms.collectives import data_of, group_of
+    from layoutcheck.transforms.exchanges import data_of, group_of
 
     slot, of = data_of(call)
     group = group_of(call)

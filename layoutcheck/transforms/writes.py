@@ -13,9 +13,9 @@ from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, 
 from layoutcheck.symbols import Expr, Size
 from layoutcheck.transforms.index import listed, points_into, rows_agree
 from layoutcheck.transforms.masks import masked
-from layoutcheck.transforms.pieces import rank_share
+from layoutcheck.transforms.rank_shares import rank_share
 from layoutcheck.transforms.registry import register
-from layoutcheck.transforms.views import Sources, _back_same, _self
+from layoutcheck.transforms.views import Sources, back_same, self_of
 
 Operand = tuple[str, int, Layout]
 
@@ -45,7 +45,7 @@ def _back_into(source: str) -> Any:
     """Where an axis comes from that is not the one written along: what is written, and self unless it is a blank buffer."""
 
     def back(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
-        slot, of = _self(call)
+        slot, of = self_of(call)
         given = call.tensor(source)
         dim = dim_of(call, "dim", of.rank, 0)
         sources: Sources = [] if is_blank(of) else [(slot, axis, inner)]
@@ -59,7 +59,7 @@ def _back_into(source: str) -> Any:
 @register("scatter", back=_back_into("src"))
 def scatter(call: Call) -> Result:
     """Values written at positions along an axis; the result has self's axes, rows must agree."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     idx = call.tensor("index")
     dim = dim_of(call, "dim", of.rank, -1)
     if idx is None or dim < 0:
@@ -107,7 +107,7 @@ def _written_pending(
 
 def _back_put(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
     """What is written decides where self is a fresh buffer; else both do."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     values = call.tensor("values")
     indices = listed(call, "indices")
     given = [k for k, (_, t) in enumerate(indices) if t is not None]
@@ -125,7 +125,7 @@ def _back_put(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sou
 @register("index_put", back=_back_put)
 def index_put(call: Call) -> Result:
     """Values written at indices or where a mask holds."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     indices = listed(call, "indices")
     values = call.tensor("values")
     mask = next((t for _, t in indices if t is not None and t.dtype == "bool"), None)
@@ -227,7 +227,7 @@ def _written(
 @register("index_add", back=_back_into("source"))
 def index_add(call: Call) -> Result:
     """Rows added to (copied into) self at positions along an axis."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     idx, src = call.tensor("index"), call.tensor("source")
     dim = dim_of(call, "dim", of.rank, 0)
     operands: list[Operand] = [("self", slot, of)]
@@ -269,7 +269,7 @@ def index_add(call: Call) -> Result:
 
 def _back_written(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
     """What is written decides where self is a fresh buffer; else both do."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     src = call.tensor("src")
     sources: Sources = []
     if axis < of.rank and not (of.axes[axis] and all(f.domain.kind == "any" for f in of.axes[axis])):
@@ -284,7 +284,7 @@ def _back_written(call: Call, outs: Any, output: int, axis: int, inner: Size) ->
 @register("copy", back=_back_written)
 def copy(call: Call) -> Result:
     """src written over self: src's layout, broadcast to self's shape."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     src = call.tensor("src")
     if src is None:
         return call.result(of)
@@ -374,7 +374,7 @@ def _own_rows(call: Call, of: Layout, src: Layout, dim: int) -> Layout | None:
 @register("slice_scatter", back=_back_written)
 def slice_scatter(call: Call) -> Result:
     """src written over a slice of self."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     src = call.tensor("src")
     dim = dim_of(call, "dim", of.rank, 0)
     if src is None or dim < 0 or src.rank != of.rank:
@@ -385,10 +385,10 @@ def slice_scatter(call: Call) -> Result:
     return call.result(out)
 
 
-@register("select_scatter", back=_back_same)
+@register("select_scatter", back=back_same)
 def select_scatter(call: Call) -> Result:
     """src written over one element of an axis of self."""
-    slot, of = _self(call)
+    slot, of = self_of(call)
     src = call.tensor("src")
     dim = dim_of(call, "dim", of.rank, 0)
     if src is None or dim < 0:

@@ -15,7 +15,7 @@ from layoutcheck.infer.calls import elementwise, factor_rule, states
 from layoutcheck.layouts import replace
 from layoutcheck.rules.rulebook import RuleBook
 from layoutcheck.rules.types import Axis, Label, OperandPattern, OutputPattern, Pattern, Rule
-from layoutcheck.transforms import collectives, index, joinery, pieces, reduce, registry, views
+from layoutcheck.transforms import collectives, gathers, index, joinery, pieces, reduce, registry, views
 
 Patch = Callable[[pytest.MonkeyPatch, RuleBook], None]
 
@@ -199,7 +199,7 @@ def positions_fit_any_share(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
 
 @mutant("tensor_cast.all_reduce.default")
 def reductions_of_what_is_complete(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
-    mp.setattr(collectives, "_complete", lambda *a: None)
+    mp.setattr(collectives, "told_complete", lambda *a: None)
 
 
 @mutant()
@@ -255,8 +255,8 @@ def _outs(name: str, change: Callable[[Any], Any]) -> Patch:
 def contraction_forgets_its_sum(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
     from layoutcheck.infer.solver import run
 
-    def complete(call: Any) -> Any:
-        result = factor_rule.apply_factors(call)
+    def complete(call: Any, **options: Any) -> Any:
+        result = factor_rule.apply_factors(call, **options)
         return attrs.evolve(result, outs=tuple(replace(o, partial=()) for o in result.outs))
 
     mp.setattr(run, "apply_factors", complete)
@@ -269,7 +269,7 @@ def padding_is_summed(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
 
 @mutant("tensor_cast.all_gather.default")
 def gathered_digits_stand_behind(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
-    original = collectives.gather_onto
+    original = gathers.gather_onto
 
     def gather(of: Any, dim: int, group: Any, stacked: bool = False) -> Any:
         axis = of.axes[dim]
@@ -278,7 +278,7 @@ def gathered_digits_stand_behind(mp: pytest.MonkeyPatch, book: RuleBook) -> None
         axes = (*of.axes[:dim], (*axis, *digits), *of.axes[dim + 1 :])
         return replace(of, axes=axes, bound=bound), original(of, dim, group, stacked)[1]
 
-    mp.setattr(collectives, "gather_onto", gather)
+    mp.setattr(gathers, "gather_onto", gather)
 
 
 @mutant("tensor_cast.all_reduce.default")

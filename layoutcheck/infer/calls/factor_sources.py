@@ -6,7 +6,7 @@ from typing import Any
 
 from layoutcheck.infer.calls.call import Call
 from layoutcheck.infer.calls.compare import is_wild
-from layoutcheck.infer.calls.factor_rule import Matching, match
+from layoutcheck.infer.calls.matching import Matching, match
 from layoutcheck.layouts import Layout, extent_of
 from layoutcheck.rules.types import Axis as LabelAxis
 from layoutcheck.rules.types import Variadic

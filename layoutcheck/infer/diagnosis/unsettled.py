@@ -16,7 +16,7 @@ from layoutcheck.infer.solver.run import Typing, make_call
 from layoutcheck.infer.solver.which_group import SLICING, Axes, fresh, rivals
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 _FAR = 64
 _GATHERING = frozenset(("all_gather", "all_to_all"))

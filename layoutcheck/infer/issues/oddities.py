@@ -9,7 +9,7 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import Key, Typing, make_call
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 _SHARING = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
 

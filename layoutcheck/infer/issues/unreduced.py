@@ -15,7 +15,7 @@ from layoutcheck.infer.solver.run import Typing, make_call, transform_of
 from layoutcheck.infer.solver.trace import Cut, Tracer, summed
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 _REDUCING = frozenset(("all_reduce", "reduce_scatter"))
 _FAR = 12

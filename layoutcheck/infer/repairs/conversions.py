@@ -12,8 +12,9 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.layouts import Layout, bound_on_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv, divide_exact
-from layoutcheck.transforms.collectives import gather_onto, pending_over
-from layoutcheck.transforms.pieces import axis_digit, take_share
+from layoutcheck.transforms.exchanges import pending_over
+from layoutcheck.transforms.gathers import gather_onto
+from layoutcheck.transforms.rank_shares import axis_digit, take_share
 
 
 @attrs.frozen(eq=False)

@@ -14,8 +14,9 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import Key, apply, make_call, transform_of
 from layoutcheck.layouts import Layout, bound_on_axis, partner_axis, replace
 from layoutcheck.program import CALL, PLACEHOLDER
-from layoutcheck.transforms.collectives import gather_onto, group_of
-from layoutcheck.transforms.pieces import take_share
+from layoutcheck.transforms.exchanges import group_of
+from layoutcheck.transforms.gathers import gather_onto
+from layoutcheck.transforms.rank_shares import take_share
 
 Words = Callable[[int], str]
 Site = Callable[[int], "int | None"]

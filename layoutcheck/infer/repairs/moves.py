@@ -12,7 +12,7 @@ from layoutcheck.infer.repairs.repair import Candidate, Words, left_out
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import Key
 from layoutcheck.layouts import Layout, bound_on_axis
-from layoutcheck.transforms.collectives import gather_onto
+from layoutcheck.transforms.gathers import gather_onto
 
 
 def completions(

@@ -15,7 +15,7 @@ from layoutcheck.infer.solver.run import Key, apply, make_call
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OpInstance
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 Words = Callable[[int], str]
 Site = Callable[[int], "int | None"]

@@ -13,7 +13,7 @@ from layoutcheck.infer.solver.run import make_call
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OpInstance
 from layoutcheck.symbols import Size, divide_exact, evaluate, free_symbols
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 _BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int16": 2}
 _NOMINAL = 5040

@@ -11,7 +11,7 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import transform_of
 from layoutcheck.layouts import Layout, extent_of, render, replace
 from layoutcheck.program import CALL, PLACEHOLDER
-from layoutcheck.transforms.pieces import take_share
+from layoutcheck.transforms.rank_shares import take_share
 
 
 def weight_behind(analysis: Analysis, value: int) -> int | None:

@@ -17,7 +17,7 @@ from layoutcheck.infer.solver.together import slice_calls
 from layoutcheck.infer.solver.which_group import fresh
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 _MEETING = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
 

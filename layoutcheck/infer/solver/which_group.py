@@ -17,7 +17,7 @@ from layoutcheck.infer.solver.run import make_call, transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, OUTPUT, Program
-from layoutcheck.transforms.collectives import group_of
+from layoutcheck.transforms.exchanges import group_of
 
 Axes = tuple[int, ...]
 SLICING = frozenset(("slice", "narrow", "select", "split", "chunk", "tensor_split"))
