@@ -18,11 +18,13 @@ from layoutcheck.cost.evaluate import time_graph
 from layoutcheck.cost.hardware import load_hardware
 from layoutcheck.cost.lift import lift
 from layoutcheck.cost.terms import GraphCost
+from layoutcheck.cost.trace import trace
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node, Ref, TensorMeta
 from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.readers import load
 from layoutcheck.readers.fx import from_fx
+from layoutcheck.testing import decoders
 from layoutcheck.testing.decoder import CARRIED, KINDS, Decoder, Layers
 
 
@@ -235,6 +237,41 @@ def test_a_repeated_graph_costs_what_the_expanded_one_does(
         assert left == right
     a3 = load_hardware("ascend-a3")
     assert time_graph(repeated, a3).total_us == pytest.approx(time_graph(expanded, a3).total_us, rel=1e-9)
+
+
+def by_role(cost: GraphCost) -> dict[tuple[str, str], int]:
+    """How often each kernel runs, by the role of its call."""
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for term in cost.terms:
+        found[term.role, f"{term.op} {term.title}"] += term.count
+    return dict(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(decoders(max_repeats=11))
+def test_rows_of_roles_are_those_of_the_expanded_graph(decoder: Decoder) -> None:
+    """What is in front of a repeated body, and what one repeat hands to the next, has the role of what reads it there."""
+    repeated, expanded = (lifted(decoder.build(form)) for form in ("repeated", "expanded"))
+    assert by_role(repeated) == by_role(expanded)
+    a3 = load_hardware("ascend-a3")
+    left, right = (time_graph(cost, a3).rows("role") for cost in (repeated, expanded))
+    assert {(r.name, r.calls) for r in left} == {(r.name, r.calls) for r in right}
+    assert {r.name: r.us for r in left} == pytest.approx({r.name: r.us for r in right})
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 12])
+def test_a_pending_update_is_residual_in_later_repeats_only(repeats: int) -> None:
+    """The first repeat is given an update that is no branch of the stream; a trace shows each addition once."""
+    decoder = Decoder((Layers("dense", repeats),), carried="pair")
+    repeated = lifted(decoder.build("repeated"))
+    adds = [(t.role, t.count, t.again) for t in repeated.terms if t.op == "aten.add.Tensor"]
+    assert adds[:2] == [("norm.input", 1, False), ("residual", repeats - 1, True)]
+    a3 = load_hardware("ascend-a3")
+    shown, wanted = (
+        [e["dur"] for e in trace(time_graph(cost, a3))["traceEvents"] if e["ph"] == "X"]
+        for cost in (repeated, lifted(decoder.build("expanded")))
+    )
+    assert shown == wanted
 
 
 @settings(max_examples=15)

@@ -202,11 +202,14 @@ class _Lifting:
             return
         if collective and p.inputs[k] and self.flow.kinds[p.inputs[k][0]] == "W":
             options = {**options, "weights": 1}
-        role = "communication" if collective else self.places.role(k)
+        roles = {"communication": self.places.count(k)} if collective else self.places.role_counts(k)
         node, op = p.nodes[k].name, p.instances[p.op[k]].target
-        layer, count = self.places.layer(k), self.places.count(k)
-        regions = self.places.regions(k)
-        self.terms.append(Term(kernel, label, k, node, op, role, layer, count, sizes, options, regions))
+        layer, regions = self.places.layer(k), self.places.regions(k)
+        for i, (role, count) in enumerate(roles.items()):
+            again = i > 0
+            self.terms.append(
+                Term(kernel, label, k, node, op, role, layer, count, sizes, options, regions, again)
+            )
 
     # ---- unrolled experts
 

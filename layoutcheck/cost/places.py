@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.unrolled import Unrolled, Where
 from layoutcheck.memory.activations import Body, bodies_of
 from layoutcheck.roles.detect import find_roles
 
@@ -15,8 +16,8 @@ class Places:
 
     def __init__(self, analysis: Analysis) -> None:
         self.program = analysis.program
-        self.uses = analysis.uses
         self.roles = find_roles(analysis)
+        self.unrolled = Unrolled(self.program, analysis.solution.runner.repeats, _STEPS + 2)
         self.bodies = bodies_of(analysis.program)
         self._counts: dict[int, int] = {}
         self._labels: dict[int, str] = {}
@@ -47,18 +48,35 @@ class Places:
             self._counts[body.begin] = found
         return found
 
-    def role(self, k: int) -> str:
-        """The role of a call; what has none of its own belongs to what reads it."""
+    def role_counts(self, k: int) -> dict[str, int]:
+        """The roles of a call in its repeats, the first ones first, with the number of repeats of each.
+
+        What has no role of its own belongs to what reads it next, be it in the next repeat.
+        """
+        own = self.roles.of(k)
+        if own is not None:
+            return {own: self.count(k)}
+        found: dict[str, int] = {}
+        for where in self.unrolled.runs(k):
+            role = self._role(k, where)
+            found[role] = found.get(role, 0) + self.unrolled.stands_for(where)
+        # of regions inside of many others not every repeat is looked at
+        found[next(iter(found))] += self.count(k) - sum(found.values())
+        return found
+
+    def _role(self, k: int, where: Where) -> str:
         p = self.program
         for _ in range(_STEPS):
             found = self.roles.of(k)
             if found is not None:
                 return found
+            if k in self.roles.later and not self.unrolled.is_first(k, where):
+                return "residual"
             outs = range(p.first[k], p.first[k] + p.outs[k])
-            reader = min((use for v in outs for use, _ in self.uses.get(v, ()) if use > k), default=None)
-            if reader is None or self._innermost(reader) is not self._innermost(k):
+            readers = [r for v in outs for r in self.unrolled.read_by(v, where)]
+            if not readers:
                 return OTHER
-            k = reader
+            k, where = min(readers, key=lambda reader: self.unrolled.order(*reader))
         return OTHER
 
     def layer(self, k: int) -> str:

@@ -97,11 +97,11 @@ def op_lines(
     from layoutcheck.roles.flow import build_flow
 
     kinds = build_flow(analysis).kinds
-    calls: dict[int, list[Term]] = defaultdict(list)
+    calls: dict[tuple[int, str], list[Term]] = defaultdict(list)
     for term in cost.terms:
-        calls[term.call].append(term)
+        calls[term.call, term.role].append(term)
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
-    for call, terms in calls.items():
+    for (call, _), terms in calls.items():
         works = [(t, t.work(t.numbers(cost.values))) for t in terms if t.kernel != "collective"]
         compute = sum(_flops_us(hardware, t, w, reference) for t, w in works)
         read = sum(float(w.traffic) for _, w in works)

@@ -27,6 +27,7 @@ class Term:
         sizes: what the kernel is given.
         options: what is no size: ``dtype``, ``op`` of a collective, switches.
         regions: the repeated regions around it, the outer ones first: where each begins, and how often it runs altogether.
+        again: the call has another role in other repeats, whose term stands before this one.
     """
 
     kernel: str
@@ -40,6 +41,7 @@ class Term:
     sizes: Mapping[str, Size]
     options: Mapping[str, Any] = field(factory=dict)
     regions: tuple[tuple[int, int], ...] = ()
+    again: bool = False
 
     @property
     def table(self) -> Kernel:

@@ -28,7 +28,7 @@ def trace(report: CostReport) -> dict[str, Any]:
     if sum(t.term.count for t in report.timed) > MOST_EVENTS:
         raise InputError(f"the timeline would have more than {MOST_EVENTS} events", where="--trace")
     now = 0.0
-    for timed in _unrolled(report.timed, 0, 1):
+    for timed in _unrolled([t for t in report.timed if not t.term.again], 0, 1):
         term = timed.term
         events.append(
             {

@@ -11,7 +11,7 @@ from layoutcheck.roles.flow import Flow, build_flow
 from layoutcheck.roles.mixing import mixtures
 from layoutcheck.roles.model import Block, Layer, Norm, Roles
 from layoutcheck.roles.norms import find_norms
-from layoutcheck.roles.stream import find_branches
+from layoutcheck.roles.stream import find_branches, later_joins
 
 
 def find_roles(analysis: Analysis) -> Roles:
@@ -31,7 +31,8 @@ def find_roles(analysis: Analysis) -> Roles:
     values: dict[int, str] = {}
     blocks: list[Block] = []
     fused = {c for norm in norms for c in norm.calls if norm.addends}
-    for branch in find_branches(flow):
+    branches = find_branches(flow)
+    for branch in branches:
         block = classify(flow, branch, by_source, roles)
         blocks.append(block)
         values[block.join.total] = "residual"
@@ -51,7 +52,8 @@ def find_roles(analysis: Analysis) -> Roles:
     for c in embeddings:
         roles.setdefault(c, "embedding")
     layers = _layers(analysis, blocks)
-    return Roles(roles, values, layers, tuple(norms), final, heads, embeddings, starts, flow)
+    later = later_joins(flow, branches) - roles.keys()
+    return Roles(roles, values, layers, tuple(norms), final, heads, embeddings, starts, later, flow)
 
 
 def _layers(analysis: Analysis, blocks: list[Block]) -> tuple[Layer, ...]:

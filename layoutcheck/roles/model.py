@@ -100,7 +100,8 @@ class Roles:
     """The structure of one program. `calls` and `values` give a role by number.
 
     `final` is the norm behind the last layer, `heads` the products that give logits, `starts` the values that a
-    stream begins with, `flow` the dataflow that all of it was found in.
+    stream begins with, `flow` the dataflow that all of it was found in. Roles of a repeated body are those of its first repeat;
+    `later` has the additions without a role there that are `residual` in the repeats behind it.
     """
 
     calls: dict[int, str]
@@ -111,6 +112,7 @@ class Roles:
     heads: tuple[int, ...]
     embeddings: tuple[int, ...]
     starts: tuple[int, ...]
+    later: frozenset[int]
     flow: Flow = attrs.field(repr=False, eq=False)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import attrs
 
+from layoutcheck.infer.solver.repeats import find_repeats
 from layoutcheck.roles.flow import Flow, sum_of
 from layoutcheck.roles.mixing import mixtures
 from layoutcheck.roles.model import Join
@@ -47,6 +48,42 @@ def find_branches(flow: Flow) -> list[Branch]:
             found.append(branch)
             origin[total] = branch.root
     return found
+
+
+def later_joins(flow: Flow, branches: list[Branch]) -> frozenset[int]:
+    """Calls of repeated bodies that join a branch of the repeat before, and none in the first repeat.
+
+    A body that hands on an update beside the stream adds it where the next repeat begins; what the first repeat is given may be
+    no branch.
+    """
+    p = flow.program
+    handed: dict[int, int] = {}
+    for region in find_repeats(p).values():
+        if region.copies and len(region.ends) == len(region.begins):
+            for begin, end in zip(region.begins, region.ends, strict=True):
+                handed[p.first[begin]] = p.inputs[end][0]
+    origin = {branch.join.total: branch.root for branch in branches}
+    joins = {branch.join.call for branch in branches}
+    found: set[int] = set()
+    for k in range(len(p.kind)):
+        summed = None if k in joins or not handed else sum_of(flow, k)
+        if summed is None:
+            continue
+        a, b = (handed.get(_begun(flow, v, handed), v) for v in summed[:2])
+        if (a, b) != summed[:2] and any(
+            _branch(flow, k, x, y, summed[2], origin) or _parallel(flow, k, x, y, summed[2], origin)
+            for x, y in ((a, b), (b, a))
+        ):
+            found.add(k)
+    return frozenset(found)
+
+
+def _begun(flow: Flow, value: int, handed: dict[int, int]) -> int:
+    """The value that a body begins with of which this one is another form; the value itself where it is none."""
+    at: int | None = value
+    while at is not None and at not in handed:
+        at = flow.carried(at)
+    return value if at is None else at
 
 
 def _branch(

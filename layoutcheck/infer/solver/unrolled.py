@@ -53,10 +53,28 @@ class Unrolled:
 
     def runs(self, call: int) -> Iterator[Where]:
         """The repeats that a call is in."""
-        around = [r for r, of in self.repeats.items() if of.begins[0] < call < of.ends[-1]]
+        around = self._around(call)
         numbers = product(*[range(self._times(region)) for region in around])
         for chosen in islice(numbers, _RUNS):
             yield dict(zip(around, chosen, strict=True))
+
+    def stands_for(self, where: Where) -> int:
+        """How many repeats of the program a repeat stands for: those far from both ends are counted as one."""
+        found = 1
+        for region, number in where.items():
+            times = self._times(region)
+            if number == times - 2:
+                found *= self.repeats[region].runs - times + 1
+        return found
+
+    def order(self, call: int, where: Where) -> tuple[int, ...]:
+        """A call's place in the order in which everything runs: a repeat runs where its first copy marker stands."""
+        place = []
+        for region in self._around(call):
+            number = where.get(region, 0)
+            of = self.repeats[region]
+            place.append(of.begins[0] if number == 0 else self._copy_of(region, number, 0))
+        return (*place, call)
 
     def source(self, value: int, where: Where) -> tuple[int, Where]:
         """The value that markers hand on as this one, and the repeat that made it."""
@@ -109,6 +127,13 @@ class Unrolled:
                     if number >= self._times(region):
                         continue
                 todo.append((p.first[of.begins[j]], {**where, region: number}))
+
+    def is_first(self, call: int, where: Where) -> bool:
+        """Whether this is the first time that a call runs."""
+        return not any(where.get(region, 0) for region in self._around(call))
+
+    def _around(self, call: int) -> list[Any]:
+        return [r for r, of in self.repeats.items() if of.begins[0] < call < of.ends[-1]]
 
     def _times(self, region: Any) -> int:
         return min(self.repeats[region].runs, self.most)
