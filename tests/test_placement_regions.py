@@ -15,6 +15,7 @@ import layoutcheck
 from layoutcheck.contracts import load_contract
 from layoutcheck.contracts.model import Boundary, Contract
 from layoutcheck.errors import InputError
+from layoutcheck.findings import Severity
 from layoutcheck.graph import Graph, Node, Ref
 from layoutcheck.placement.annotated import AnnotatedGraph, annotate
 from layoutcheck.regions import find_regions
@@ -63,8 +64,14 @@ def same(decoder: Decoder, contract: Contract | str, repeated: Graph | None = No
     assert stepwise(a.counts()) == stepwise(b.counts())
     if a.counts() == b.counts():
         assert layoutcheck.equivalent(a.graph, b.graph)
-    assert {f.code for f in a.check().findings} == {f.code for f in b.check().findings}
+    assert codes(a, b.counts()) == codes(b, a.counts())
     return a
+
+
+def codes(found: AnnotatedGraph, others: dict[str, int]) -> set[str]:
+    """Codes of what checking says; notes only where the placements are one, since which collectives there are settles doubts."""
+    alike = found.counts() == others
+    return {f.code for f in found.check().findings if alike or f.severity is not Severity.NOTE}
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
