@@ -145,15 +145,18 @@ def faults() -> bool:
                     report = engine.check(own)
                     codes = {engine.code(f) for f in report.findings}
                     flagged = bool(engine.errors(report)) or (broken and bool(codes & fault.codes))
+                    warned = flagged and fault.severity == "warning" and not engine.errors(report)
                     said = []
                     for found in with_counter_examples(analysis, report.findings):
                         if found.counter_example is not None:
                             said.append(found.counter_example["status"])
                     shown.update(said)
                     marked = bool(said) and set(said) == {"conservative"}
-                    kind = f"{'broken' if broken else 'repaired'}: {'reported' if flagged else 'clean'}"
+                    said_so = "warned of" if warned else "reported" if flagged else "clean"
+                    kind = f"{'broken' if broken else 'repaired'}: {said_so}"
                     counts[f"{kind}, {'equal' if verdict.equal else 'differs'}"] += 1
-                    if flagged == verdict.equal:
+                    # A warning says that numbers are right and work is wasted.
+                    if (flagged and not warned) == verdict.equal:
                         apart.append(
                             f"{fault.key} {dialect} {size.label} {'broken' if broken else 'repaired'}"
                             f"{' (marked conservative)' if marked else ''}"
@@ -163,7 +166,7 @@ def faults() -> bool:
         print(f"  {count:6} {text}")
     print(f"  findings LC1xx and LC2xx: {', '.join(f'{n} {text}' for text, n in shown.most_common())}")
     print(f"  checker and runs disagree on {len(apart)}: {', '.join(apart)}")
-    return not any("differs" in text and "clean" in text for text in counts)
+    return not any("differs" in text and ("clean" in text or "warned" in text) for text in counts)
 
 
 def main() -> int:

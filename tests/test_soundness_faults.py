@@ -59,6 +59,15 @@ def test_fault_differs(fault: Fault, dialect: str, size: Size) -> None:
     assert not verdict.equal
 
 
+@pytest.mark.parametrize(
+    ("fault", "dialect", "size"), [c for c in cases() if c.values[0].severity == "warning"]
+)
+def test_what_is_only_warned_of_changes_no_number(fault: Fault, dialect: str, size: Size) -> None:
+    verdict = judge(fault, dialect, size, broken=True)
+    assert verdict.equal, verdict
+    assert not verdict.taken
+
+
 @pytest.mark.parametrize(("fault", "dialect", "size"), list(cases()))
 def test_repaired_twin_agrees(fault: Fault, dialect: str, size: Size) -> None:
     verdict = judge(fault, dialect, size, broken=False)

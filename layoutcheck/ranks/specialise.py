@@ -99,7 +99,7 @@ def _edits(analysis: Analysis, ranks: Ranks, rank: int) -> dict[str, Node]:
 
 def one_device(analysis: Analysis, ranks: Ranks) -> dict[str, Node]:
     """Calls of the program on one device whose literals are not a rank's: lookups in the whole of a sharded table
-    are masked by its first and last row.
+    are masked by its first and last row, and an exchange with nobody else sends all rows to itself.
     """
     p = analysis.program
     out: dict[str, Node] = {}
@@ -107,6 +107,11 @@ def one_device(analysis: Analysis, ranks: Ranks) -> dict[str, Node]:
         rule = p.instances[p.op[k]].rule if kind == CALL else None
         if rule is not None and rule.code == "embedding":
             _vocabulary(analysis, k, ranks, None, out)
+        elif rule is not None and rule.code == "all_to_all":
+            node = p.nodes[k]
+            for name in ("input_split_sizes", "output_split_sizes"):
+                node = _replaced(node, rule, name, None)
+            out[node.name] = node
     return out
 
 

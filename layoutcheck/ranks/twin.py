@@ -270,6 +270,21 @@ class TwinRunner:
             return whole
         return torch.where(mask, whole, torch.randn(whole.shape, generator=self.noise, dtype=whole.dtype))
 
+    def _with_padding(self, value: int, of: Any, whole: Any) -> Any:
+        """A whole with the ranks' own rows of padding: rows that are sorted by what they hold are at places that depend
+        on those of padding, and are no rows of padding any more.
+        """
+        held = self.on_ranks(value)
+        if held is None or not isinstance(of, Layout) or not isinstance(whole, Tensor):
+            return whole
+        mask = valid(of, self.ranks)
+        if mask is None:
+            return whole
+        try:
+            return torch.where(mask, whole, join(held, of, self.ranks, padding=True).to(whole.dtype))
+        except Undenoted:
+            return whole
+
     def _claims(self, of: Layout) -> bool:
         try:
             return not placement(of, self.ranks).off
@@ -284,6 +299,8 @@ class TwinRunner:
             return None
         types = self.analysis.solution.typing.types
         sources = [types[v] for v in ins]
+        if any(isinstance(of, Layout) and _reordered(of) for of in (*outs, *sources)):
+            wholes = [self._with_padding(v, types[v], w) for v, w in zip(ins, wholes)]
         code = instance.rule.code if instance.rule is not None else None
         transform = transform_of(instance)
         code = transform.name if transform is not None else code
@@ -360,6 +377,11 @@ class TwinRunner:
         # Not copies: what an op writes into its operand must be seen by later readers of it and of its views.
         result = run_node(node, holes, self.ranks.symbols)
         return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _reordered(of: Layout) -> bool:
+    """Whether rows stand in an order that depends on what they hold."""
+    return any(f.domain.kind in ("routed", "permuted") for axis in of.axes for f in axis)
 
 
 def _features_bound(of: Layout) -> bool:
