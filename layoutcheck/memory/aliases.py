@@ -1,44 +1,23 @@
 """Which values share memory: views, in-place results and mutated buffers, each with the value it lies in.
 
-Shape rules say what is a view; ``rules/memory/aliasing.json`` names the ops that copy all the same, always or only where
-their operand has strides that forbid a view. Whether it has is followed from the views before it.
+`infer/solver/sharing.py` says what is a view, and what only where its operand's strides allow one. Whether they do is followed
+from the views before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
-from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 from typing import Any
 
-from layoutcheck.documents import read_document
 from layoutcheck.infer.calls.call import slots_in
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.sharing import kind_of
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OpInstance, Program
-from layoutcheck.resources import rules_dir
 from layoutcheck.symbols import Size
 
 _REORDERING = frozenset(("permute", "transpose", "t", "movedim", "expand"))
 _CUTTING = frozenset(("slice", "narrow", "select", "split", "chunk", "unbind"))
-
-
-@lru_cache(maxsize=1)
-def _data() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = read_document(rules_dir() / "memory" / "aliasing.json", "the ops that alias")
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _listed(key: str, target: str) -> bool:
-    return any(fnmatchcase(target, pattern) for pattern in _data()[key])
-
-
-def _unless(target: str) -> str | None:
-    pairs = _data()["identity_unless"].items()
-    return next((param for pattern, param in pairs if fnmatchcase(target, pattern)), None)
 
 
 def aliases_of(program: Program, types: list[Any]) -> list[int]:
@@ -116,32 +95,11 @@ class _Aliases:
 
 
 def _kind_of(instance: OpInstance) -> tuple[str, int, tuple[int, ...]]:
-    """How an op's outputs lie: ``own`` memory, a ``view``, the ``same`` tensor or ``maybe`` a view; of which slot;
-    and the slots that it writes into."""
+    """How an op's outputs lie, of which slot, and the slots that it writes into."""
     rule = instance.rule
     if rule is None or instance.error:
         return "own", 0, ()
-    mutated = tuple(s for name in rule.mutates for s in slots_in(instance.params.get(name)))
-    target = instance.target
-    unless = _unless(target)
-    if unless is not None and not instance.params.get(unless):
-        return "view", 0, mutated
-    transform = transform_of(instance)
-    if transform is None or not transform.is_view or _listed("copies", target):
-        return "own", 0, mutated
-    if instance.params.get("copy") is True:
-        return "own", 0, mutated
-    if _listed("copies_when_strided", target):
-        return "maybe", _source(instance), mutated
-    return ("same" if rule.code == "same" else "view"), _source(instance), mutated
-
-
-def _source(instance: OpInstance) -> int:
-    """The slot of the viewed operand: the first tensor among the arguments."""
-    for value in instance.params.values():
-        for slot in slots_in(value):
-            return slot
-    return 0
+    return *kind_of(instance), tuple(s for name in rule.mutates for s in slots_in(instance.params.get(name)))
 
 
 def _refines(before: tuple[Size, ...], after: tuple[Size, ...]) -> bool:

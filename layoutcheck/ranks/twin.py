@@ -17,6 +17,7 @@ from torch import Tensor
 
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Node
+from layoutcheck.infer.calls.call import slots_in
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import apply, transform_of
 from layoutcheck.layout_text import parse_layout
@@ -103,7 +104,24 @@ class TwinRunner:
         self.own = OwnValues(ranks, members, self.on_ranks)
         self.own.values.update(own)
         self.calls = one_device(analysis, ranks)
+        self.types: list[Any] = list(analysis.solution.typing.types)
+        """Types as they are when a call runs: what is written into later has its first type before."""
+        self.written: dict[int, list[tuple[int, Any]]] = {}
+        for k, value, before, after in reversed(analysis.solution.typing.written):
+            if self._is_blank(value):
+                continue  # it has the extents of what is put there from the beginning
+            self.types[value] = before
+            self.written.setdefault(k, []).insert(0, (value, after))
         self.noise = torch.Generator().manual_seed(7)
+
+    def _is_blank(self, value: int) -> bool:
+        """Whether a value is a constant fill, or a view of one."""
+        p, sharing = self.analysis.program, self.analysis.solution.runner.sharing
+        while sharing is not None and value in sharing.base:
+            value = sharing.base[value]
+        call = p.value_call[value]
+        rule = p.instances[p.op[call]].rule if p.kind[call] == CALL else None
+        return rule is not None and rule.code == "create"
 
     def walk(self) -> Twin:
         """Compute and compare all values, up to the first difference."""
@@ -111,6 +129,8 @@ class TwinRunner:
         for k, kind in enumerate(p.kind):
             if kind == CALL:
                 self._call(k)
+                for value, after in self.written.get(k, ()):
+                    self.types[value] = after
             elif kind == OUTPUT:
                 self._output(k)
             if self.twin.first is not None:
@@ -123,7 +143,7 @@ class TwinRunner:
         for slot, value in enumerate(p.inputs[k]):
             if (k, slot) in self.known:
                 continue
-            of = self.analysis.solution.typing.types[value]
+            of = self.types[value]
             whole, held = self.twin.wholes.get(value), self.on_ranks(value)
             if not isinstance(of, Layout) or held is None or not isinstance(whole, torch.Tensor):
                 continue
@@ -176,7 +196,7 @@ class TwinRunner:
 
     def _call(self, k: int) -> None:
         p = self.analysis.program
-        types = self.analysis.solution.typing.types
+        types = self.types
         instance = p.instances[p.op[k]]
         outs = [types[p.first[k] + j] for j in range(p.outs[k])]
         found = self._compute(k, instance, outs)
@@ -238,7 +258,7 @@ class TwinRunner:
     def _apiece(self, k: int) -> list[list[Any]] | None:
         """What a call should give on every rank."""
         p = self.analysis.program
-        types = self.analysis.solution.typing.types
+        types = self.types
         operands = [(v, types[v], self.twin.wholes.get(v)) for v in p.inputs[k]]
         return self.own.run(p.nodes[k], self.nodes, operands)
 
@@ -297,7 +317,7 @@ class TwinRunner:
         wholes: list[Any] = [self.twin.wholes.get(v) for v in ins]
         if any(w is None for w in wholes) or not outs:
             return None
-        types = self.analysis.solution.typing.types
+        types = self.types
         sources = [types[v] for v in ins]
         if any(isinstance(of, Layout) and _reordered(of) for of in (*outs, *sources)):
             wholes = [self._with_padding(v, types[v], w) for v, w in zip(ins, wholes)]
@@ -312,7 +332,13 @@ class TwinRunner:
             resized = code in CONVERSIONS or code in SIZED or code in ("expand", "slice", "narrow")
             shape = extents(of, self.ranks) if resized and isinstance(of, Layout) else ()
             if code in CONVERSIONS:
-                return self._converted(wholes[0], sources[0], of, shape)
+                at = _data_slot(instance)
+                made = self._converted(wholes[at], sources[at], of, shape)
+                if made is not None and instance.rule is not None and instance.rule.mutates:
+                    into = wholes[_written_slot(instance)]
+                    if isinstance(into, Tensor) and into.shape == made[0].shape:
+                        return [into.copy_(made[0])]
+                return made
             source = sources[0] if sources else None
             cut = (
                 isinstance(of, Layout)
@@ -377,6 +403,19 @@ class TwinRunner:
         # Not copies: what an op writes into its operand must be seen by later readers of it and of its views.
         result = run_node(node, holes, self.ranks.symbols)
         return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _data_slot(instance: OpInstance) -> int:
+    """The slot of what a conversion converts: its result may be written into another operand, given before it."""
+    rule = instance.rule
+    named = instance.params.get(rule.options.get("x", "x")) if rule is not None else None
+    return next(iter(slots_in(named)), 0)
+
+
+def _written_slot(instance: OpInstance) -> int:
+    """The first slot that a call writes into."""
+    assert instance.rule is not None
+    return next((s for name in instance.rule.mutates for s in slots_in(instance.params.get(name))), 0)
 
 
 def _reordered(of: Layout) -> bool:

@@ -109,7 +109,7 @@ def draw(analysis: Analysis, ranks: Ranks, seed: int) -> dict[int, torch.Tensor]
         InputError: an input is too large, or its layout denotes nothing.
     """
     p = analysis.program
-    types = analysis.solution.typing.types
+    types: Mapping[int, Any] = analysis.solution.runner.inputs
     generator = torch.Generator().manual_seed(seed)
     limits = _limits(analysis, ranks)
     out: dict[int, torch.Tensor] = {}
@@ -191,7 +191,7 @@ def shares(
 ) -> list[dict[str, Any]]:
     """Each rank's inputs by node name."""
     p = analysis.program
-    types = analysis.solution.typing.types
+    types: Mapping[int, Any] = analysis.solution.runner.inputs
     out: list[dict[str, Any]] = [{} for _ in range(ranks.world)]
     generator = torch.Generator().manual_seed(seed + 1)
     for value, whole in wholes.items():
@@ -230,7 +230,7 @@ def own_inputs(analysis: Analysis, ranks: Ranks, given: Sequence[Mapping[str, An
     p = analysis.program
     out: dict[int, list[Any]] = {}
     for k, kind in enumerate(p.kind):
-        of = analysis.solution.typing.types[p.first[k]] if kind == PLACEHOLDER else None
+        of = analysis.solution.runner.inputs[p.first[k]] if kind == PLACEHOLDER else None
         if not isinstance(of, Layout):
             continue
         try:

@@ -25,6 +25,7 @@ from layoutcheck.infer.calls.factor_rule import apply_factors
 from layoutcheck.infer.calls.positions import settled
 from layoutcheck.infer.calls.states import is_zero
 from layoutcheck.infer.solver.repeats import Repeats, find_repeats, region_id
+from layoutcheck.infer.solver.sharing import Sharing
 from layoutcheck.layouts import Axis, Layout, extent_of, layout, replace, whole
 from layoutcheck.program import (
     CALL,
@@ -55,6 +56,8 @@ class Typing:
     regions: dict[Any, tuple[int, int, tuple[Any, ...], tuple[Any, ...]]] = attrs.field(factory=dict)
     repeats: list[tuple[int, Key, Result]] = attrs.field(factory=list)
     given: dict[int, Any] = attrs.field(factory=dict)
+    written: list[tuple[int, int, Any, Any]] = attrs.field(factory=list)
+    """What in-place ops changed, in order: the call, the value, its type before and after."""
 
     def __repr__(self) -> str:
         return f"<Typing of {len(self.types)} values, {len(self.regions)} regions>"
@@ -192,6 +195,7 @@ class Runner:
     patched: dict[Key, Result] = attrs.field(factory=dict)
     region_types: dict[Any, tuple[Any, ...]] = attrs.field(factory=dict)
     repeats: dict[Any, Repeats] = attrs.field(init=False)
+    sharing: Sharing | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<Runner of {self.program!r}>"
@@ -236,7 +240,7 @@ class Runner:
                     if result.issues or result.wants:
                         hits.append((k, key, result))
                     if result.mutated and not instances[ops[k]].bases:
-                        self._mutate(types, k, key, result, hits)
+                        self._mutate(typing, k, key, result, hits)
             elif kind == PLACEHOLDER:
                 types[first[k]] = self.inputs[first[k]]
             elif kind == REGION_BEGIN:
@@ -334,29 +338,65 @@ class Runner:
             types[at + own + j] = changed.get(value, types[value] if value >= 0 else None)
 
     def _mutate(
-        self, types: list[Any], k: int, key: Key, result: Result, hits: list[tuple[int, Key, Result]]
+        self, typing: Typing, k: int, key: Key, result: Result, hits: list[tuple[int, Key, Result]]
     ) -> None:
-        """An in-place op changes its operand for all later readers, and what the operand is a view of."""
-        p = self.program
+        """An in-place op changes its operand for all later readers, what the operand is a view of, and all other views of that."""
+        p, types = self.program, typing.types
+        if self.sharing is None:
+            self.sharing = Sharing(p)
+        sharing = self.sharing
         for slot, new in result.mutated.items():
             if slot < 0 or slot >= len(p.inputs[k]):
                 continue
             value = p.inputs[k][slot]
+            for out, of in zip(range(p.first[k], p.first[k] + p.outs[k]), result.outs):
+                if of is new and types[value] is not None and len(result.mutated) == 1:
+                    sharing.gives_back(out, value)
+            before = {value: types[value]}
             types[value] = new
+            path = [value]
             for _ in range(16):
-                call = p.value_call[value]
-                if p.kind[call] != CALL:
+                base = sharing.base.get(value)
+                if base is None:
                     break
-                transform = transform_of(p.instances[p.op[call]])
-                if transform is None or not transform.is_view or not p.inputs[call]:
-                    break
-                base = p.inputs[call][0]
-                old = types[base]
+                old = before[base] = types[base]
                 if not isinstance(old, Layout) or not isinstance(types[value], Layout):
                     break
-                types[base] = written_back(old, types[value], self.front_of(call, base))
+                if value in sharing.given_back:
+                    types[base] = types[value]
+                else:
+                    types[base] = written_back(old, types[value], self.front_of(p.value_call[value], base))
                 value = base
+                path.append(value)
             self._check_buffer(types, k, key, slot, value, hits)
+            typing.written.extend((k, v, old, types[v]) for v, old in before.items() if types[v] is not old)
+            for of, come_from in zip(path, (-1, *path)):
+                self._see(typing, of, k, come_from, hits)
+
+    def _see(self, typing: Typing, of: int, k: int, but: int, hits: list[tuple[int, Key, Result]]) -> None:
+        """Views that were taken before call k wrote into what they are views of, and are read after it, hold what was
+        written: they are typed again.
+        """
+        p, types, sharing = self.program, typing.types, self.sharing
+        assert sharing is not None
+        for view in sharing.stale(of, k, but):
+            call = p.value_call[view]
+            if view in sharing.given_back:
+                now = types[of]
+            else:
+                key: Key = (p.op[call], *[types[v] for v in p.inputs[call]])
+                result = self.memo.get(key)
+                if result is None:
+                    result = self.memo[key] = apply(self.ctx, p.instances[p.op[call]], key[1:])
+                result = self.patched.get(key, result)
+                at = view - p.first[call]
+                now = result.outs[at] if at < len(result.outs) else None
+                if not result.quiet and now is not types[view] and (result.issues or result.wants):
+                    hits.append((call, key, result))
+            if now is not types[view]:
+                typing.written.append((k, view, types[view], now))
+                types[view] = now
+                self._see(typing, view, k, -1, hits)
 
     def _check_buffer(
         self, types: list[Any], k: int, key: Key, slot: int, value: int, hits: list[tuple[int, Key, Result]]

@@ -8,7 +8,7 @@ whatever the graph's dtype is, so that a difference is never rounding; integers 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import attrs
@@ -87,7 +87,24 @@ def find(target: str) -> Callable[..., Any] | None:
         return own
     if namespace in ("aten", "prims"):
         return _torch_op(namespace, op, overload or "default")
-    return None
+    base = _table.get(f"{namespace}.{op[:-1]}") if op.endswith("_") else None
+    return _in_place(base) if base is not None else None
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The op that writes its result into its first argument, or an item of a list into each of its first argument."""
+    first = next(iter(inspect.signature(function).parameters))
+
+    def run(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        into = args[0] if args else kwargs[first]
+        made = function(*args, **kwargs)
+        if inspect.isgenerator(made):
+            made = yield from made
+        for old, new in zip(into, made) if isinstance(into, (list, tuple)) else ((into, made),):
+            old.copy_(new)
+        return into
+
+    return run
 
 
 _torch_ops: dict[str, Callable[..., Any] | None] = {}
