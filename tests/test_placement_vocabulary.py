@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from ranks.real_models import compared, export  # noqa: E402
+from ranks.real_models import compared, export, ids_of  # noqa: E402
 
 from layoutcheck.errors import InputError  # noqa: E402
 from layoutcheck.placement.annotated import Shard, annotate  # noqa: E402
-from layoutcheck.ranks.annotated import share_of  # noqa: E402
+from layoutcheck.ranks.annotated import run_annotated, share_of  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -85,3 +85,28 @@ def test_a_group_without_a_number(plan: Path) -> None:
 def test_rows_of_padding_are_zeros() -> None:
     shares = [share_of(torch.arange(1, 6), Shard(0, 2, padding=1), r).tolist() for r in range(2)]
     assert shares == [[1, 2, 3], [4, 5, 0]]
+
+
+@pytest.mark.parametrize(("contract", "ranks"), [("tensor-parallel", 2), ("sequence-parallel", 4)])
+def test_scores_that_stay_with_the_ranks(contract: str, ranks: int, tmp_path: Path) -> None:
+    """Each rank returns the scores of its words, of all tokens: side by side they are the model's."""
+    path = written(tmp_path, {"lm_head.weight": "vocabulary-sharded"})
+    model, ids = export("Llama", None), ids_of(7)
+    found = run_annotated(model.graph, contract, ranks, model.inputs(ids), plan=path)
+    logits = torch.cat([run.outputs[0] for run in found.runs], -1)
+    assert (logits - model.logits(ids)).abs().max() < 2e-5
+    annotated = found.annotated[0]
+    assert annotated.check().findings == ()
+    assert annotated.shards["p_lm_head_weight"] == Shard(0, ranks)
+    before = annotate(model.graph, contract, groups={"tp": ranks}).counts()
+    assert annotated.counts() == before
+    note = "scores stay with the ranks: the output is linear_14=[B, T, 64/2@tp], which --layout says"
+    assert (note in annotated.notes) == (ranks == 2)
+
+
+def test_scores_that_stay_with_the_ranks_need_words_that_divide(tmp_path: Path) -> None:
+    path = written(tmp_path, {"lm_head.weight": "vocabulary-sharded"})
+    with pytest.raises(
+        InputError, match=r"its 64 words do not divide among tp, so that scores have to be gathered"
+    ):
+        annotate(export("Llama", None).graph, "tensor-parallel", groups={"tp": 3}, plan=path)

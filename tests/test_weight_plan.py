@@ -103,7 +103,7 @@ def test_words_need_numbers() -> None:
         ("[" * 100_000, None),
         ("[]", "this holds no JSON object, so it is not a plan"),
         ('{"weights": []}', 'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | "vocabulary"'
-         ' | "expert" | LAYOUT}}'),
+         ' | "vocabulary-sharded" | "expert" | LAYOUT}}'),
         ('{"weights": {"*.weight": 1}}', "the layout of `*.weight` is no text"),
         ('{"weights": {}, "group": 4}', "the plan's group is no name"),
     ],

@@ -20,12 +20,13 @@ from layoutcheck.graph import Graph, TensorMeta
 from layoutcheck.infer.diagnosis.diagnose import diagnose
 from layoutcheck.infer.solver.analysis import Analysis, analyse
 from layoutcheck.infer.solver.together import mark_constant, slice_calls
-from layoutcheck.layouts import Layout, render
+from layoutcheck.layouts import Layout, bound_on_axis, render
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.mend import mended, outputs_as_before
 from layoutcheck.placement.place import Placed, place
 from layoutcheck.placement.provenance import original_of, recorded
 from layoutcheck.placement.shard import Cut
+from layoutcheck.program import OUTPUT
 from layoutcheck.readers import load
 from layoutcheck.symbols import Size, divide_exact
 
@@ -116,7 +117,7 @@ class AnnotatedGraph:
         options = {
             k: v
             for k, v in self._options.items()
-            if k in ("groups", "rules", "world", "rank", "assumptions", "trust")
+            if k in ("groups", "rules", "world", "rank", "assumptions", "trust", "layouts")
         }
         return report_of(self.graph, contract=self._options.get("contract", self.contract), **options)[1]
 
@@ -327,6 +328,8 @@ def _result(
     q, types = again.program, again.solution.typing.types
     layouts = {q.name_of(v): render(of, names) for v, of in enumerate(types) if isinstance(of, Layout)}
     _record(placed.graph, layouts)
+    apart = _scores_apart(again, layouts) if placed.weights.apart else {}
+    options = {**options, "layouts": apart}
     group = placed.base.tokens.group
     if (
         isinstance(group.size, int)
@@ -364,10 +367,28 @@ def _result(
         certificate.bound,
         certificate.method,
         placed.base.tokens.group.name,
-        placed.notes(),
+        (
+            *placed.notes(),
+            *(
+                f"scores stay with the ranks: the output is {name}={text}, which --layout says"
+                for name, text in apart.items()
+            ),
+        ),
         placed,
         options,
     )
+
+
+def _scores_apart(analysis: Analysis, layouts: Mapping[str, str]) -> dict[str, str]:
+    """Outputs whose last axis is a rank's share of a feature, which a plan asked for: layouts as text, by name."""
+    p, types = analysis.program, analysis.solution.typing.types
+    out: dict[str, str] = {}
+    for k, kind in enumerate(p.kind):
+        for value in p.inputs[k] if kind == OUTPUT else ():
+            of, name = types[value], p.name_of(value)
+            if isinstance(of, Layout) and of.rank and bound_on_axis(of, of.rank - 1):
+                out[name] = layouts[name][layouts[name].index("[") :]
+    return out
 
 
 def _shard(cut: Cut, base: Base) -> Shard:

@@ -207,7 +207,7 @@ class _Placing:
         base = _base(analysis, roles, group, self.contract)
         said = planned(analysis, self.plan)
         if said.vocabulary and not stage.vocabulary and self.again is not None:
-            graph, cuts = vocabulary_cut(base, roles, said.vocabulary, _converter(base))
+            graph, cuts = vocabulary_cut(base, roles, said.vocabulary, _converter(base), said.apart)
             return self.place(self.again(graph), attrs.evolve(stage, vocabulary=cuts))
         if said.experts and stage.experts is None and self.again is not None:
             graph, spread = experts_cut(base, said.experts, _converter(base))

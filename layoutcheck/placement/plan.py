@@ -41,6 +41,7 @@ class WeightPlan:
 
     whole: the last products of those blocks. biased: row-parallel products that add a bias, to be taken off them first.
     finer: numbers of ranks over which something could be cut that does not divide among all of the group.
+    apart: whether scores of the vocabulary stay with the ranks.
     """
 
     cuts: dict[int, Cut] = attrs.field(factory=dict)
@@ -48,6 +49,7 @@ class WeightPlan:
     whole: set[int] = attrs.field(factory=set)
     biased: set[int] = attrs.field(factory=set)
     finer: set[int] = attrs.field(factory=set)
+    apart: bool = False
 
     def leave(self, number: int, lasts: Collection[int], why: str) -> None:
         """Say that a block stays whole."""
@@ -57,13 +59,14 @@ class WeightPlan:
 
 @attrs.define
 class Said:
-    """What a plan says of inputs by value: the axis that is cut, None where it stays whole; which are cut along the vocabulary,
-    and which are experts to be spread.
+    """What a plan says of inputs by value: the axis that is cut, None where it stays whole; which are cut along the vocabulary
+    (`apart`: and their scores are not gathered), and which are experts to be spread.
     """
 
     axes: dict[int, int | None] = attrs.field(factory=dict)
     vocabulary: set[int] = attrs.field(factory=set)
     experts: set[int] = attrs.field(factory=set)
+    apart: set[int] = attrs.field(factory=set)
 
 
 def planned(analysis: Analysis, path: str | Path | None) -> Said:
@@ -79,6 +82,7 @@ def planned(analysis: Analysis, path: str | Path | None) -> Said:
     out: dict[int, int | None] = {}
     words: set[int] = set()
     experts: set[int] = set()
+    apart: set[int] = set()
     used: set[str] = set()
     for value, role in analysis.plan.roles.items():
         if role != "weight":
@@ -92,16 +96,20 @@ def planned(analysis: Analysis, path: str | Path | None) -> Said:
             used.add(pattern)
             words.discard(value)
             experts.discard(value)
+            apart.discard(value)
             out.pop(value, None)
-            if word == "vocabulary":
+            if word in ("vocabulary", "vocabulary-sharded"):
                 words.add(value)
+                if word == "vocabulary-sharded":
+                    apart.add(value)
             elif word == "expert":
                 experts.add(value)
             elif word in ("column", "row", "replicated"):
                 out[value] = {"column": 0, "row": 1, "replicated": None}[word]
             elif not word.strip().startswith("["):
                 raise InputError(
-                    f"`{word}` is no layout of {name}: column, row, replicated, vocabulary, expert, or one such as [128/4@tp, 64]",
+                    f"`{word}` is no layout of {name}: column, row, replicated, vocabulary, vocabulary-sharded, expert, or one"
+                    " such as [128/4@tp, 64]",
                     said["where"],
                 )
             else:
@@ -112,7 +120,7 @@ def planned(analysis: Analysis, path: str | Path | None) -> Said:
     unused = [pattern for pattern in said["weights"] if pattern not in used]
     if unused:
         raise InputError(f"the pattern `{unused[0]}` names no weight of the graph", said["where"])
-    return Said(out, words, experts)
+    return Said(out, words, experts, apart)
 
 
 def cut_blocks(
@@ -130,7 +138,7 @@ def cut_blocks(
         vocabulary: weights that were cut along the vocabulary before.
         experts: weights that were cut by experts before, and those that could not be.
     """
-    plan = WeightPlan()
+    plan = WeightPlan(apart=plan_says is not None and bool(plan_says.apart))
     said = plan_says.axes if plan_says is not None else {}
     kept_whole = {value for value, axis in said.items() if axis is None}
     p = base.analysis.program

@@ -30,15 +30,17 @@ class VocabularyCut:
 
 
 def vocabulary_cut(
-    base: Base, roles: Roles, weights: Collection[int], converter: Converter
+    base: Base, roles: Roles, weights: Collection[int], converter: Converter, apart: Collection[int] = ()
 ) -> tuple[Graph, dict[str, VocabularyCut]]:
     """The graph with these weights cut along the vocabulary, and what was cut, by the name of its node.
 
     Args:
         weights: inputs that are tables of entries looked up by ids, or weights of heads; one input may be both.
+        apart: those of them whose scores stay with the ranks, each its words'.
 
     Raises:
-        InputError: the group's size is no number, or a weight is read by something that is neither a lookup nor a head.
+        InputError: the group's size is no number, a weight is read by something that is neither a lookup nor a head, or scores
+            that stay with the ranks are of a vocabulary that does not divide.
     """
     p = base.analysis.program
     group = base.tokens.group
@@ -46,7 +48,7 @@ def vocabulary_cut(
     if not isinstance(size, int):
         raise InputError("to cut a vocabulary the group's size has to be a number", group.name)
     cuts: dict[str, VocabularyCut] = {}
-    calls: dict[str, tuple[str, int, int]] = {}
+    calls: dict[str, tuple[str, int, int, bool]] = {}
     biases: dict[int, int] = {}
     shares: dict[int, int] = {}
     for value in weights:
@@ -57,12 +59,16 @@ def vocabulary_cut(
             raise InputError("this weight has no vocabulary as its first axis", name)
         shares[value] = share = -(-rows // size)
         cuts[name] = VocabularyCut(share * size - rows)
+        if value in apart and share * size != rows:
+            raise InputError(
+                f"its {rows} words do not divide among {group.name}, so that scores have to be gathered", name
+            )
         for k, _ in base.analysis.uses.get(value, ()):
             rule = base.instance(k).rule if p.kind[k] == CALL else None
             if rule is not None and rule.code == "embedding" and p.inputs[k][0] == value:
-                calls[p.nodes[k].name] = ("lookup", rows, share)
+                calls[p.nodes[k].name] = ("lookup", rows, share, False)
             elif rule is not None and k in roles.heads:
-                calls[p.nodes[k].name] = ("head", rows, share)
+                calls[p.nodes[k].name] = ("head", rows, share, value in apart)
                 for bias in _biases(base, k):
                     biases[bias] = rows
             else:
@@ -88,7 +94,7 @@ def vocabulary_cut(
         elif found[0] == "lookup":
             out.extend(_lookup(node, base, converter, found[2]))
         else:
-            new = _head(node, base, converter, found[1], size)
+            new = _head(node, base, converter, found[1], size, found[3])
             out.extend(new)
             moved[node.name] = new[-1].name
     return rebuilt(out, base.analysis.graph), cuts
@@ -152,13 +158,15 @@ def _lookup(node: Node, base: Base, converter: Converter, share: int) -> list[No
     return out
 
 
-def _head(node: Node, base: Base, converter: Converter, rows: int, size: int) -> list[Node]:
-    """A head over a rank's words, and the scores of all ranks gathered; without those of padding."""
+def _head(node: Node, base: Base, converter: Converter, rows: int, size: int, apart: bool) -> list[Node]:
+    """A head over a rank's words, and the scores of all ranks gathered, without those of padding; or not, if they stay apart."""
     p = base.analysis.program
     of = base.full[p.first[p.node_call[node.name]]]
     assert isinstance(of, Layout)
     share = -(-rows // size)
     local = attrs.evolve(node, meta=TensorMeta((*of.shape[:-1], share), of.dtype))
+    if apart:
+        return [local]
     out = [local, *converter.collective("all_gather", local, of.rank - 1, of)]
     if share * size != rows:
         out.append(

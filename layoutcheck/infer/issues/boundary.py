@@ -138,11 +138,8 @@ class _Boundary:
             )
         except ValueError:
             wanted = None
-        if wanted is not None and (wanted.axes, wanted.bound, wanted.partial) == (
-            of.axes,
-            of.bound,
-            of.partial,
-        ):
+        # A domain that an input's axis has made has no other name than the one that is printed.
+        if wanted is not None and render(wanted, mesh.names()) == render(of, mesh.names()):
             return None
         shown = f" ({render(wanted, mesh.names())})" if wanted is not None else ""
         return self._leak(of, slot) or Issue(

@@ -2,8 +2,9 @@
 
     {"group": "tp", "weights": {"*.down_proj.weight": "row", "*.gate_proj.weight": "column", "lm_head.weight": "[128/4@tp, 64]"}}
 
-`column` cuts the first axis (torch keeps linears as [out, in]), `row` the second, `replicated` none, `vocabulary` the first one of a
-table or a head, `expert` the first one of a stack of matrices, one an expert; anything else is a layout's text.
+`column` cuts the first axis (torch keeps linears as [out, in]), `row` the second, `replicated` none, `vocabulary` and
+`vocabulary-sharded` the first one of a table or a head, `expert` the first one of a stack of matrices, one an expert; anything
+else is a layout's text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh
 from layoutcheck.symbols import Size
 
-_WORDS = {"column": 0, "row": 1, "vocabulary": 0, "expert": 0}
+_WORDS = {"column": 0, "row": 1, "vocabulary": 0, "vocabulary-sharded": 0, "expert": 0}
 MAX_BYTES = 16 << 20
 
 
@@ -36,7 +37,8 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     plan = read_document(path, "a plan", largest=MAX_BYTES)
     if not isinstance(plan.get("weights"), dict):
         raise InputError(
-            'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | "vocabulary" | "expert" | LAYOUT}}',
+            'a plan is {"group": NAME, "weights": {PATTERN: "column" | "row" | "replicated" | "vocabulary" | "vocabulary-sharded"'
+            ' | "expert" | LAYOUT}}',
             where,
         )
     for pattern, word in plan["weights"].items():
