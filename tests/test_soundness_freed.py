@@ -16,6 +16,7 @@ from ranks import samples_assumed, samples_fused, samples_more, samples_rest, sa
 from ranks.calls import Sample, X  # noqa: E402
 from ranks.enumerate_rules import verify_sample  # noqa: E402
 
+from layoutcheck.infer.calls import factor_rule  # noqa: E402
 from layoutcheck.rules.rulebook import RuleBook  # noqa: E402
 
 BOOK = RuleBook.load()
@@ -53,3 +54,8 @@ def test_no_part_of_a_held_operand_passes(name: str, sample: Sample) -> None:
 @pytest.mark.parametrize("name, sample", SAMPLES, ids=[name for name, _ in SAMPLES])
 def test_no_part_of_any_held_operand_passes(name: str, sample: Sample) -> None:
     assert not wrong(sample)
+
+
+def test_a_rule_that_lets_unnamed_operands_through_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factor_rule, "check_unmatched", lambda *args: None)
+    assert any(wrong(sample) for _, sample in FEW)

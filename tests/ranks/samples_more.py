@@ -128,6 +128,8 @@ def collectives() -> Iterator[Sample]:
     made.append(("c10d_functional.broadcast", "self", dict(self=x, src=0, **old)))
     made.append(("c10d_functional.wait_tensor", "self", dict(self=x)))
     made.append(("vllm.all_reduce", "tensor", dict(tensor=x, group_name="tp")))
+    maybe = "vllm.maybe_all_reduce_tensor_model_parallel"
+    made.append((maybe, "final_hidden_states", dict(final_hidden_states=x)))
     for dim in (0, 1):
         made.append(("vllm.all_gather", "tensor", dict(tensor=x, dim=dim, world_size=P, group_name="tp")))
         made.append(("vllm.reduce_scatter", "tensor", dict(tensor=x, dim=dim, world_size=P, group_name="tp")))
