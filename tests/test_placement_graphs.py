@@ -94,6 +94,26 @@ def test_conversions_of_unknown_origin_are_taken_out_first(
 
 
 @pytest.mark.parametrize(
+    ("name", "tp", "contract"),
+    [
+        ("llama_tiny", 4, "sequence-parallel"),
+        ("qwen3_moe_tiny", 2, "sequence-parallel"),
+        ("glm_moe_dsa_tiny", 4, "dsa-cp-prefill"),
+        ("glm_moe_dsa_tiny", 4, "sequence-parallel"),
+    ],
+)
+def test_conversions_around_rows_that_each_rank_sorts_are_taken_out_too(
+    name: str, tp: int, contract: str
+) -> None:
+    """Experts written out sort a rank's rows: without the record these are found as what all ranks' rows would be."""
+    found = annotate(SHARED / f"{name}.pt2", contract, groups={"tp": tp})
+    bare = attrs.evolve(found.graph, config={k: v for k, v in found.graph.config.items() if k != RECORD})
+    again = annotate(bare, contract)
+    assert [(i.kind, i.source) for i in again.insertions] == [(i.kind, i.source) for i in found.insertions]
+    assert not again.check().findings
+
+
+@pytest.mark.parametrize(
     "second", ["sequence-parallel", "tensor-parallel", "mc2-decode", "dsa-cp-entry-slice"]
 )
 def test_another_contract_gives_what_it_gives_of_the_original(second: str) -> None:

@@ -69,8 +69,8 @@ def annotate_command(
     """
     from layoutcheck.cli.check import engine_options
     from layoutcheck.cli.expand import write_graph
+    from layoutcheck.cost.prices import prices_of
     from layoutcheck.placement.annotated import annotate
-    from layoutcheck.placement.prices import prices_of
 
     options = engine_options(program)
     if output is not None and not output.endswith((".json", ".json.gz")):

@@ -41,8 +41,8 @@ def compare_command(
     Exit code: 0 if at least one contract has figures, 2 for bad input or where none has.
     """
     from layoutcheck.cli.check import engine_options
+    from layoutcheck.cost.prices import prices_of
     from layoutcheck.placement.compare import Refused, compare
-    from layoutcheck.placement.prices import prices_of
 
     names = [name.strip() for name in contracts.split(",")]
     if not all(names):

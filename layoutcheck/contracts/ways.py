@@ -10,9 +10,8 @@ from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL
 from layoutcheck.roles.model import Roles
-from layoutcheck.transforms.exchanges import group_of
+from layoutcheck.transforms.exchanges import CONVERTING, group_of
 
-_COLLECTIVES = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all"))
 _CUTTING = frozenset(("slice", "narrow", "select", "split", "chunk", "shard"))
 
 
@@ -40,7 +39,7 @@ def conversion(analysis: Analysis, group: Group, call: int) -> tuple[str, ...]:
     names += [name for name, _ in rule.then]
     found = []
     for i, name in enumerate(names):
-        if name in _COLLECTIVES:
+        if name in CONVERTING:
             if _over(analysis, call, group, None if i == 0 and rule.kind == "code" else name):
                 found.append(name)
         elif name in _CUTTING and _takes_share(analysis, call, group):

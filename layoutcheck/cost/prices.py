@@ -31,7 +31,7 @@ from attrs import define, field
 from layoutcheck.cost import collectives
 from layoutcheck.cost.call_lines import filled_lines
 from layoutcheck.cost.call_view import CallView
-from layoutcheck.cost.hardware import Hardware
+from layoutcheck.cost.hardware import Hardware, load_hardware
 from layoutcheck.cost.kernel_map import KernelMap, load_kernel_map
 from layoutcheck.cost.kernel_table import KERNELS, Kernel
 from layoutcheck.cost.kernels.elementwise import moved_us
@@ -217,3 +217,8 @@ def _check(kind: str) -> None:
 def _whole(kind: str, bytes_local: int, group_size: int) -> int:
     """Bytes of the whole buffer, by which collectives are priced."""
     return bytes_local * group_size if kind == "all_gather" else bytes_local
+
+
+def prices_of(hardware: str | None) -> Prices | None:
+    """The prices of a hardware, by its name or file; None for none. Raises InputError for one that there is not."""
+    return None if hardware is None else HardwarePrices(hardware=load_hardware(hardware))

@@ -29,6 +29,7 @@ from layoutcheck.placement.shard import Cut
 from layoutcheck.program import OUTPUT
 from layoutcheck.readers import load
 from layoutcheck.symbols import Size, divide_exact
+from layoutcheck.transforms.exchanges import CONVERTING
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -310,7 +311,7 @@ def _with_groups(graph: Graph, given: Mapping[str, Any]) -> Graph:
     return attrs.evolve(graph, config={**graph.config, "groups": kept})
 
 
-_COLLECTIVES = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "shard", "broadcast"))
+_COLLECTIVES = CONVERTING | {"shard", "broadcast"}
 
 
 def _has_collectives(analysis: Analysis) -> bool:

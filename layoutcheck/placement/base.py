@@ -100,6 +100,15 @@ class Base:
         changed = self.params.get(k)
         return found if changed is None else attrs.evolve(found, params={**found.params, **changed})
 
+    def sized(self, k: int, wanted: Any) -> OpInstance:
+        """The op of a call with its sizes written for the first result `wanted`."""
+        p = self.analysis.program
+        instance = self.instance(k)
+        if not p.outs[k] or not isinstance(wanted, Layout):
+            return instance
+        again = resized(instance, self.analysis.solution.typing.types[p.first[k]], wanted)
+        return instance if again is None else again[0]
+
 
 def strip(analysis: Analysis, tokens: Tokens, trusted: frozenset[int] = frozenset()) -> Base:
     """The program below its conversions over the tokens' group.
@@ -286,7 +295,8 @@ def _retype(base: Base, k: int, memo: dict[Any, list[Any]]) -> None:
         base.full[value] = of
         if not isinstance(of, Layout) or not isinstance(was, Layout):
             continue
-        if (rows and not base.tokens.holds(was)) or not _alike(of, _form(base, was)):
+        same = _alike(of, _form(base, was)) or _ordered(base, of, was)
+        if (rows and not base.tokens.holds(was)) or not same:
             base.own.add(value)
             base.full[value] = was
             if not rows:
@@ -295,6 +305,12 @@ def _retype(base: Base, k: int, memo: dict[Any, list[Any]]) -> None:
 
 def _alike(a: Layout, b: Layout) -> bool:
     return a is b or (a.axes == b.axes and a.bound == b.bound and a.dtype == b.dtype)
+
+
+def _ordered(base: Base, of: Layout, was: Layout) -> bool:
+    """Whether a value holds of a rank's tokens what `of` holds of all of them, in an order of its own (they were sorted)."""
+    tokens = base.tokens
+    return tokens.is_reordered(of) and tokens.is_cut(was) and tokens.fits(was, of)
 
 
 def _form(base: Base, of: Any) -> Any:
@@ -311,13 +327,7 @@ def _on_all(base: Base, k: int, ins: tuple[Any, ...], outs: list[Any]) -> list[A
 
 def typed(base: Base, k: int, ins: tuple[Any, ...], wanted: list[Any]) -> Result | None:
     """What a call's rule says of these operands, its sizes written for the result `wanted`; None where it finds fault."""
-    p = base.analysis.program
-    instance = base.instance(k)
-    was = base.analysis.solution.typing.types[p.first[k]] if p.outs[k] else None
-    if wanted and isinstance(wanted[0], Layout):
-        again = resized(instance, was, wanted[0])
-        if again is not None:
-            instance = again[0]
+    instance = base.sized(k, wanted[0] if wanted else None)
     result = apply(base.analysis.solver.ctx, instance, ins)
     return result if agrees(base, k, ins, result) else None
 

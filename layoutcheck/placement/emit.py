@@ -11,9 +11,10 @@ from layoutcheck.graph import DictArg, Graph, Node, Ref, TensorMeta
 from layoutcheck.layouts import Layout, render
 from layoutcheck.placement.base import MOVES
 from layoutcheck.placement.convert import Converter, meta_of
-from layoutcheck.placement.modes import Way, Ways
+from layoutcheck.placement.modes import Ways
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL, Value
 from layoutcheck.placement.resize import replaced, resized, size_param, written
+from layoutcheck.placement.way import Way
 from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END
 
 GETITEM = "operator.getitem"

@@ -23,9 +23,9 @@ from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout, state_of
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance
+from layoutcheck.transforms.exchanges import CONVERTING
 
 MAX_CHAIN = 12
-_COLLECTIVES = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all"))
 _ROUTED = ("routed", "received", "pick", "concat")
 _TO_ALL = ("all_gather", "all_reduce")
 _TO_SHARES = ("slice", "reduce_scatter")
@@ -157,7 +157,7 @@ class _Mender:
             self.found.append(Drop(k, p.inputs[k][slot]))
             self.found.extend(Drop(w, p.first[k]) for w in self._waits(k))
             return Result((ins[slot],))
-        if pure and rule.code in _COLLECTIVES and ("redimension" in issue.hints or issue.code == "LC301"):
+        if pure and rule.code in CONVERTING and ("redimension" in issue.hints or issue.code == "LC301"):
             return self._exchanged(k, rule.code)
         if issue.code == "LC102":
             for cut in sorted({c for s in issue.operands for c in self._cuts(k, s)}):

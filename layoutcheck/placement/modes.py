@@ -8,27 +8,17 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.domains import anything, iota
 from layoutcheck.infer.calls.call import slots_in
-from layoutcheck.layouts import Layout, layout, replace
+from layoutcheck.layouts import Layout, replace
 from layoutcheck.placement.base import Base, typed
 from layoutcheck.placement.buffers import Buffers, states_around
+from layoutcheck.placement.made import counted, filled
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL
 from layoutcheck.placement.resize import size_param
+from layoutcheck.placement.way import Ins, Way
 from layoutcheck.program import CALL
 
 MAX_FREE = 4
-Ins = tuple[Any, ...]
-
-
-@attrs.frozen
-class Way:
-    """A mode before it has a price: states of operands and results, and the layouts in them."""
-
-    needs: tuple[int | None, ...]
-    gives: tuple[int | None, ...]
-    ins: Ins
-    outs: tuple[Any, ...]
 
 
 @attrs.define
@@ -95,9 +85,9 @@ class Ways:
         if writes or any(v in self.base.written for v in range(p.first[k], p.first[k] + p.outs[k])):
             return tuple(self._with_buffers(k))
         if self._counts(k):
-            return tuple(self._counting(k))
+            return tuple(counted(self, k))
         if rule is not None and rule.code == "create":
-            return tuple(self._constant(k))
+            return tuple(filled(self, k))
         reads = tuple(self.base.root(v) for v in p.inputs[k])
         full = tuple(self.layout(v, FULL) for v in reads)
         outs = tuple(self.base.full[p.first[k] + j] for j in range(p.outs[k]))
@@ -330,77 +320,6 @@ class Ways:
             for u, _ in users
             if p.kind[u] == CALL
         )
-
-    def _constant(self, k: int) -> Iterator[Way]:
-        """A tensor made anew with one value everywhere: of all tokens, or of as many as a rank has along the first axis that
-        counts them. Where an axis is as long by chance, what reads it finds that it does not fit.
-        """
-        p = self.base.analysis.program
-        value = p.first[k]
-        form = self.base.full[value]
-        # Of the tensor that it is made like only the dtype matters, unless it gives the sizes.
-        ins = tuple(self.layout(self.base.root(v), FULL) for v in p.inputs[k])
-        sized = size_param(self.base.instance(k)) is not None
-        needs = tuple(FULL if isinstance(x, Layout) and not sized else None for x in ins)
-        if not isinstance(form, Layout) or p.outs[k] != 1:
-            yield Way(needs, (None,) * p.outs[k], ins, (form,))
-            return
-        yield Way(needs, (FULL,), ins, (form,))
-        tokens = self.base.tokens
-        if not sized:
-            yield from self._made_like(k, form)
-            return
-        if tokens.holds(form):
-            short = tokens.local(form)
-        else:
-            short = None
-            for i, axis in enumerate(form.axes):
-                share = tokens.shares(form.shape[i])
-                if share is not None and len(axis) == 1 and axis[0].domain.kind == "any":
-                    short = replace(
-                        form, axes=(*form.axes[:i], (anything(share).whole,), *form.axes[i + 1 :])
-                    )
-                    break
-        if short is None:
-            return
-        if short is not tokens.local(form):
-            self.odd[value] = short
-        yield Way(needs, (LOCAL,), ins, (short,))
-
-    def _made_like(self, k: int, form: Layout) -> Iterator[Way]:
-        """A tensor made as long as another one: as long as a share of it, too."""
-        p = self.base.analysis.program
-        value = p.first[k]
-        reads = [self.base.root(v) for v in p.inputs[k]]
-        locals_ = [self.local(v) for v in reads]
-        if not any(locals_):
-            return
-        ins = tuple(of if of is not None else self.layout(v, FULL) for v, of in zip(reads, locals_))
-        result = typed(self.base, k, ins, [form])
-        out = result.outs[0] if result is not None and result.outs else None
-        if not isinstance(out, Layout):
-            return
-        if out is not self.base.tokens.local(form):
-            self.odd[value] = out
-        needs = tuple(
-            LOCAL if of is not None else FULL if isinstance(x, Layout) else None
-            for of, x in zip(locals_, ins)
-        )
-        yield Way(needs, (LOCAL,), ins, (out,))
-
-    def _counting(self, k: int) -> Iterator[Way]:
-        p = self.base.analysis.program
-        value = p.first[k]
-        form = self.base.full[value]
-        ins = tuple(self.base.full[self.base.root(v)] for v in p.inputs[k])
-        needs = tuple(FULL if isinstance(x, Layout) else None for x in ins)
-        yield Way(needs, (FULL,), ins, (form,))
-        share = self.base.tokens.shares(form.shape[0]) if form.rank == 1 else None
-        if share is None:
-            return
-        short = layout(form.dtype, ((iota(share).whole,),), value=form.value)
-        self.odd[value] = short
-        yield Way(needs, (LOCAL,), ins, (short,))
 
     def _combinations(self, reads: Sequence[int]) -> Iterator[tuple[int | None, ...]]:
         """States to try: all operands alike first, then each mixture, where there are few operands with a choice."""

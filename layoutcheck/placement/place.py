@@ -26,7 +26,7 @@ from layoutcheck.placement.dialect import dialect_of
 from layoutcheck.placement.emit import Emitter, Inserted
 from layoutcheck.placement.experts import ExpertsCut, experts_cut
 from layoutcheck.placement.fused import bound_targets, put_together, taken_apart
-from layoutcheck.placement.modes import Way, Ways
+from layoutcheck.placement.modes import Ways
 from layoutcheck.placement.parts import with_parts
 from layoutcheck.placement.plan import WeightPlan, cut_blocks, planned
 from layoutcheck.placement.pricing import NOMINAL, Pricing
@@ -37,6 +37,7 @@ from layoutcheck.placement.solve import solve
 from layoutcheck.placement.stuck import stuck
 from layoutcheck.placement.tokens import Tokens, packed_domain, stream_domain
 from layoutcheck.placement.vocabulary import VocabularyCut, vocabulary_cut
+from layoutcheck.placement.way import Way
 from layoutcheck.program import CALL, OUTPUT
 from layoutcheck.regions.expand import expand_ends
 from layoutcheck.regions.fusion_rules import FusionBook

@@ -31,6 +31,7 @@ from layoutcheck.placement.vocabulary import VocabularyCut
 from layoutcheck.program import CALL
 from layoutcheck.roles import Roles
 from layoutcheck.roles.model import Block
+from layoutcheck.transforms.exchanges import CONVERTING
 
 EXPERTS = ("moe.routed", "moe.shared")
 
@@ -222,7 +223,7 @@ def _is_cut(base: Base, besides: Collection[int]) -> bool:
 
 def _is_collective(base: Base, k: int) -> bool:
     rule = base.instance(k).rule if base.analysis.program.op[k] >= 0 else None
-    return rule is not None and rule.code in ("all_gather", "reduce_scatter", "all_reduce")
+    return rule is not None and rule.code in CONVERTING
 
 
 def _products(

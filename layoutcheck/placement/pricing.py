@@ -10,9 +10,9 @@ import attrs
 from layoutcheck.cost.prices import ByteRates, Prices
 from layoutcheck.infer.repairs.prices import nbytes
 from layoutcheck.layouts import Layout
-from layoutcheck.placement.modes import Way, Ways
+from layoutcheck.placement.modes import Ways
 from layoutcheck.placement.problem import Value
-from layoutcheck.placement.resize import resized
+from layoutcheck.placement.way import Way
 from layoutcheck.roles.flow import Flow
 from layoutcheck.symbols import Size, evaluate, free_symbols
 from layoutcheck.transforms.gathers import gather_onto
@@ -100,13 +100,7 @@ class Pricing:
         return self._calls[key] * times
 
     def _call(self, k: int, way: Way) -> int:
-        base = self.ways.base
-        p = base.analysis.program
-        instance = base.instance(k)
-        if way.outs and isinstance(way.outs[0], Layout):
-            again = resized(instance, base.analysis.solution.typing.types[p.first[k]], way.outs[0])
-            if again is not None:
-                instance = again[0]
         if not any(isinstance(of, Layout) for of in way.outs):
             return 0
+        instance = self.ways.base.sized(k, way.outs[0])
         return round(self.prices.op(instance, way.ins, way.outs) / UNIT)

@@ -11,10 +11,11 @@ from layoutcheck.infer.solver.repeats import body_runs
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.demands import Demand, Demands
-from layoutcheck.placement.modes import Way, Ways
+from layoutcheck.placement.modes import Ways
 from layoutcheck.placement.pricing import Pricing
 from layoutcheck.placement.problem import FULL, LOCAL, NAMES, PARTIAL, Mode, Op, Problem
 from layoutcheck.placement.repeats import Region
+from layoutcheck.placement.way import Way
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, UNKNOWN
 
 

@@ -10,6 +10,9 @@ from layoutcheck.mesh import Group
 # Domains whose order or number data decides: rows sorted or chosen by expert.
 GROUPED = frozenset(("routed", "permuted", "opaque"))
 
+CONVERTING = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all"))
+"""Collectives that bring a value to another layout over a group, by their transform."""
+
 
 def data_of(call: Call) -> tuple[int, Layout | None]:
     """The tensor that a collective works on."""

@@ -25,11 +25,12 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import Key, apply, transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
+from layoutcheck.transforms.exchanges import CONVERTING
 
 __all__ = ["Candidate", "Conversion", "candidates", "conversions", "nbytes"]
 
 Words = Callable[[int], str]
-_COLLECTIVES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
+_COLLECTIVES = CONVERTING | {"broadcast"}
 _AXIS_VERBS = {"all_gather": "gather", "reduce_scatter": "scatter"}
 _MAX_TOGETHER = 5
 
