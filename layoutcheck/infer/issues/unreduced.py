@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from layoutcheck.infer.calls.call import Issue
 from layoutcheck.infer.issues.entries import Entry
 from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.repeats import body_runs
 from layoutcheck.infer.solver.run import Typing, make_call, transform_of
 from layoutcheck.infer.solver.trace import Cut, Tracer, summed
 from layoutcheck.layouts import Layout
@@ -31,6 +32,7 @@ def unreduced_branches(analysis: Analysis, typing: Typing) -> list[Entry]:
     first: tuple[int, int, tuple[int, ...]] | None = None
     weights: list[int] = []
     places: set[int] = set()
+    bodies = body_runs(analysis.solution.runner.repeats, typing.regions)
     for k, slot, value in _summands(analysis):
         product = _product(analysis, typing, value)
         if product is None or product in places:
@@ -42,7 +44,7 @@ def unreduced_branches(analysis: Analysis, typing: Typing) -> list[Entry]:
                 weights += [v for v in found if v not in weights]
                 first = first or (k, slot, axes)
                 break
-        if len(places) > 1:
+        if len(places) > 1 or any(low < at < high and n > 1 for at in places for low, high, n in bodies):
             # several such branches are a way of working (whole output projections); one alone looks forgotten
             return []
     if first is None:
