@@ -77,7 +77,7 @@ def _undecided_weights(
 
 
 def _candidates(analysis: Analysis, typing: Typing) -> list[tuple[int, ...]]:
-    """Groups over which the program reduces something; all that it has where it reduces nothing."""
+    """Groups over which the program reduces something: where it reduces nothing, whole weights are as likely as a forgotten sum."""
     p, ctx = analysis.program, analysis.solution.runner.ctx
     wanted = {i for i, one in enumerate(p.instances) if one.rule is not None and one.rule.code in _REDUCING}
     found: set[tuple[int, ...]] = set()
@@ -86,9 +86,7 @@ def _candidates(analysis: Analysis, typing: Typing) -> list[tuple[int, ...]]:
             group = group_of(make_call(ctx, p.instances[op], tuple(typing.types[v] for v in p.inputs[k])))
             if group is not None and group.axes and not set(group.axes) & ctx.mesh.quotient:
                 found.add(group.axes)
-    mesh = ctx.mesh
-    known = {g.axes for g in (*mesh.groups.values(), *mesh.by_ranks.values()) if g.axes}
-    return sorted(found or {axes for axes in known if not set(axes) & mesh.quotient})
+    return sorted(found)
 
 
 def _summands(analysis: Analysis) -> Iterator[tuple[int, int, int]]:
