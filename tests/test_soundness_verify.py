@@ -25,6 +25,7 @@ from layoutcheck.layouts import Layout, layout  # noqa: E402
 from layoutcheck.ranks.counterexample import CounterExample, find  # noqa: E402
 from layoutcheck.ranks.denote import Ranks, Undenoted, join, relaid, share, valid  # noqa: E402
 from layoutcheck.ranks.interpreter import RankError, named_groups, run, run_call  # noqa: E402
+from layoutcheck.testing import Decoder, Layers  # noqa: E402
 
 torch.set_num_threads(1)
 PAIR = Ranks((2,))
@@ -179,6 +180,18 @@ def test_verify_says_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     path = write(build("sequence_parallel", "tensor_cast", Size("uneven", T=13)), tmp_path)
     assert main(["verify", path, "--ranks", "4"]) == 0
     assert capsys.readouterr().out.startswith("equal on 4 ranks (")
+
+
+def test_verify_writes_repeats_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A body of five repeats runs as one of two: as many values are compared as of the graph in which two are written."""
+    path, shown = str(tmp_path / "graph.json"), []
+    for repeats, form in ((5, "repeated"), (2, "repeated"), (2, "expanded"), (3, "expanded")):
+        stack = (Layers(repeats=1), Layers(repeats=repeats, inner=4))
+        layoutcheck.save(Decoder(stack=stack, width=16, ranks=2, style="sp").build(form), path)
+        assert main(["verify", path]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0].startswith("equal on 2 ranks (")
+    assert shown[0] == shown[1] == shown[2] != shown[3]
 
 
 def test_verify_shows_the_first_tensor_that_differs(

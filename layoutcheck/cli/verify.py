@@ -16,18 +16,26 @@ from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 
 TOKENS = 5
+REPEATS = 2
 
 
 def _analysis(graph: str, options: dict[str, Any], others: Sequence[str] = ()) -> Any:
     from layoutcheck.infer.solver.analysis import analyse
 
-    return analyse(graph, **options, others=[_load(other) for other in others])
+    rules = options.get("rules") or ()
+    return analyse(_load(graph, rules), **options, others=[_load(other, rules) for other in others])
 
 
-def _load(path: str) -> Any:
+def _load(path: str, rules: Sequence[Any] = ()) -> Any:
+    """A graph as it is run: repeated bodies written out, a second time where they repeat, since all further repeats are alike."""
     from layoutcheck.readers import load
+    from layoutcheck.regions import expand, find_regions
+    from layoutcheck.rules.rulebook import RuleBook
 
-    return load(path)
+    graph = load(path)
+    book = RuleBook.load([Path(folder) for folder in rules])
+    repeats = {r.id: min(r.repeats, REPEATS) for r in find_regions(graph, book) if r.parent is None}
+    return expand(graph, repeats=repeats, book=book) if repeats else graph
 
 
 def _need_torch() -> None:
@@ -219,7 +227,9 @@ def _replay(record: Any, path: str) -> int:
     ranks = record.get("ranks")
     options = _stated({**known, **program}, ranks if isinstance(ranks, int) else None)
     analysis = _analysis(graph, options, others)
-    found = replay(analysis, example, rank_graphs(analysis, [_load(other) for other in others]))
+    found = replay(
+        analysis, example, rank_graphs(analysis, [_load(other, options["rules"]) for other in others])
+    )
     if found is None:
         click.echo("does not differ any more")
         return 0
