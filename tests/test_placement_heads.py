@@ -120,3 +120,13 @@ def test_one_head_is_each_ranks_own(repeated: int) -> None:
 )
 def test_other_heads_are_none_of_theirs(keys: Any) -> None:
     assert spread_like(keys, 0, QUERIES, 0) is None
+
+
+def test_more_ranks_than_heads_keep_attention_whole() -> None:
+    """Heads do not become as many as there are ranks, each a part as wide: norms of heads would take other means."""
+    config = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4}
+    found = compared("Qwen3Moe", None, 7, "tensor-parallel", 4, config=config)
+    assert found.difference < 2e-5
+    assert found.findings == ()
+    assert attention(found) == {}
+    assert any("heads or weights do not divide among tp" in note for note in found.run.annotated[0].notes)

@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 
 from ranks.real_models import compared, export, ids_of  # noqa: E402
 
+import layoutcheck  # noqa: E402
 from layoutcheck.errors import InputError  # noqa: E402
 from layoutcheck.placement.annotated import Shard, annotate  # noqa: E402
 from layoutcheck.ranks.annotated import run_annotated, share_of  # noqa: E402
@@ -110,3 +111,15 @@ def test_scores_that_stay_with_the_ranks_need_words_that_divide(tmp_path: Path) 
         InputError, match=r"its 64 words do not divide among tp, so that scores have to be gathered"
     ):
         annotate(export("Llama", None).graph, "tensor-parallel", groups={"tp": 3}, plan=path)
+
+
+def test_a_lookup_whose_arguments_have_names_is_masked(repo_root: Path, tmp_path: Path) -> None:
+    """As archives have them: `embedding(weight=.., indices=..)`."""
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"group": "tp", "weights": {"*embed_tokens.weight": "vocabulary"}}')
+    graph = layoutcheck.load(repo_root / "examples" / "exports" / "glm5_two_layers.pt2")
+    assert any(n.kwargs for n in graph.nodes if "embedding" in n.target)
+    result = layoutcheck.annotate(graph, "sequence-parallel", groups={"tp": 4}, plan=plan)
+    (table,) = (s for name, s in result.shards.items() if "embed_tokens" in name)
+    assert (table.axis, table.ways) == (0, 4)
+    assert result.check().errors == ()

@@ -7,7 +7,7 @@ beside the cut features (a rotary part for all heads, a buffer that takes both) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any
 
@@ -16,7 +16,7 @@ import attrs
 from layoutcheck.domains import is_token_like
 from layoutcheck.infer.calls.call import Result
 from layoutcheck.infer.solver.run import apply, transform_of
-from layoutcheck.layouts import Layout, replace
+from layoutcheck.layouts import Layout, bound_on_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.placement.base import Base, agrees
 from layoutcheck.placement.packed import Packing, Pieces, joins, pieces_of
@@ -111,7 +111,7 @@ class Sharder:
         for _ in range(MAX_REPAIRS):
             found = self._run()
             if not isinstance(found, Failure):
-                if not self.packing.agrees():
+                if not self.packing.agrees() or not self._are_views_whole(found):
                     return None
                 for value, pieces in self.packing.pieces.items():
                     self.cuts[value] = attrs.evolve(self.cuts[value], pieces=pieces)
@@ -123,6 +123,25 @@ class Sharder:
             if not self._coarser(found):
                 return None
         return None
+
+    def _are_views_whole(self, found: Mapping[int, Layout]) -> bool:
+        """Whether no view has an axis that is longer over all ranks than it is: features of another axis went into it then.
+
+        It may be shorter: ranks that share a key head hold it more than once.
+        """
+        p = self.base.analysis.program
+        for value, of in found.items():
+            k, was = p.value_call[value], self.base.full[value]
+            if p.kind[k] != CALL or not isinstance(was, Layout) or of.rank != was.rank:
+                continue
+            transform = transform_of(self.base.instance(k))
+            if transform is None or not transform.is_view or size_param(self.base.instance(k)) is None:
+                continue
+            if self._spreads(k) or k in self.requests:
+                continue
+            if any(_is_more(_total(of, i), was.shape[i]) for i in range(of.rank)):
+                return False
+        return True
 
     # ---- one pass
 
@@ -461,3 +480,15 @@ def _in_place(outs: Sequence[Any], forms: Sequence[Any]) -> bool:
     if not outs or not isinstance(outs[0], Layout) or not isinstance(forms[0], Layout):
         return True
     return sum(a != b for a, b in zip(outs[0].axes, forms[0].axes)) <= 1
+
+
+def _total(of: Layout, axis: int) -> Size:
+    """The extent of an axis over all ranks."""
+    total = of.shape[axis]
+    for _, bound in bound_on_axis(of, axis):
+        total = total * bound.extent
+    return total
+
+
+def _is_more(total: Size, extent: Size) -> bool:
+    return isinstance(total, int) and isinstance(extent, int) and total > extent

@@ -128,6 +128,13 @@ def _reading(node: Node, moved: dict[str, str]) -> Node:
     )
 
 
+def _argument(node: Node, base: Base, k: int, at: int) -> Any:
+    """An argument of a call by its place in the rule, however the node gives it: by place or by name."""
+    rule = base.instance(k).rule
+    name = rule.param_names[at] if rule is not None and at < len(rule.param_names) else ""
+    return node.kwargs[name] if name in node.kwargs else node.args[at]
+
+
 def _lookup(node: Node, base: Base, converter: Converter, share: int) -> list[Node]:
     """A lookup of the ids that are this rank's; zeros for others. The last node has the lookup's name."""
     p = base.analysis.program
@@ -144,7 +151,7 @@ def _lookup(node: Node, base: Base, converter: Converter, share: int) -> list[No
     shape = ids.shape if isinstance(ids, Layout) else ()
     index = TensorMeta(shape, ids.dtype) if isinstance(ids, Layout) else None
     flag = TensorMeta(shape, "bool")
-    source = node.args[1]
+    table, source = (_argument(node, base, k, i) for i in range(2))
     before = add("before", "aten.lt.Scalar", (source, low), flag)
     behind = add("behind", "aten.ge.Scalar", (source, low + share), flag)
     others = add("others", "aten.logical_or.default", (before, behind), flag)
@@ -152,7 +159,7 @@ def _lookup(node: Node, base: Base, converter: Converter, share: int) -> list[No
     mine = add("mine", "aten.masked_fill.Scalar", (moved, others, 0), index)
     rows_meta = TensorMeta(given.shape, given.dtype) if isinstance(given, Layout) else None
     # What is left of the lookup's arguments (a padding entry) has to do with gradients only.
-    rows = add("rows", node.target, (node.args[0], mine), rows_meta)
+    rows = add("rows", node.target, (table, mine), rows_meta)
     mask = add("mask", "aten.unsqueeze.default", (others, -1), TensorMeta((*shape, 1), "bool"))
     add("", "aten.masked_fill.Scalar", (rows, mask, 0.0), rows_meta, node.name)
     return out
