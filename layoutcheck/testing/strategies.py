@@ -200,6 +200,9 @@ def _boundaries(draw: Any, role: str, operand: str, where: str | None) -> dict[s
     names = draw(st.sets(st.sampled_from(sorted(wants)), min_size=1, max_size=2))
     if "require" in names or {"at_most", "at_least"} <= names:
         names = names - {"at_least", "at_most"} or {"at_most"}
+    # what is carried may contradict what else is said of the place
+    if "carry" in names:
+        names = names - {"require", "at_least", "at_most"}
     return {**item, **{name: draw(wants[name]) for name in sorted(names)}}
 
 
