@@ -224,6 +224,14 @@ def bound_on_axis(of: Layout, axis: int) -> list[tuple[int, Factor]]:
     return cuts
 
 
+def whole_extent(of: Layout, axis: int) -> Size:
+    """The elements of an axis over all ranks."""
+    total = extent_of(of.axes[axis])
+    for _, b in bound_on_axis(of, axis):
+        total = total * b.extent
+    return total
+
+
 def _stride_rank(f: Factor) -> Any:
     stride = f.stride
     return stride if isinstance(stride, int) else _symbolic_rank(stride)

@@ -16,7 +16,7 @@ import attrs
 from layoutcheck.domains import is_token_like
 from layoutcheck.infer.calls.call import Result
 from layoutcheck.infer.solver.run import apply, transform_of
-from layoutcheck.layouts import Layout, bound_on_axis, replace
+from layoutcheck.layouts import Layout, replace, whole_extent
 from layoutcheck.mesh import Group
 from layoutcheck.placement.base import Base, agrees
 from layoutcheck.placement.packed import Packing, Pieces, joins, pieces_of
@@ -139,7 +139,7 @@ class Sharder:
                 continue
             if self._spreads(k) or k in self.requests:
                 continue
-            if any(_is_more(_total(of, i), was.shape[i]) for i in range(of.rank)):
+            if any(_is_more(whole_extent(of, i), was.shape[i]) for i in range(of.rank)):
                 return False
         return True
 
@@ -480,14 +480,6 @@ def _in_place(outs: Sequence[Any], forms: Sequence[Any]) -> bool:
     if not outs or not isinstance(outs[0], Layout) or not isinstance(forms[0], Layout):
         return True
     return sum(a != b for a, b in zip(outs[0].axes, forms[0].axes)) <= 1
-
-
-def _total(of: Layout, axis: int) -> Size:
-    """The extent of an axis over all ranks."""
-    total = of.shape[axis]
-    for _, bound in bound_on_axis(of, axis):
-        total = total * bound.extent
-    return total
 
 
 def _is_more(total: Size, extent: Size) -> bool:

@@ -24,6 +24,11 @@ def _permutation(call: Call, of: Layout) -> list[int]:
     return list(range(of.rank))
 
 
+def _in_order(of: Layout, order: list[int]) -> Layout:
+    """The layout with its axes in another order."""
+    return replace(of, axes=tuple(of.axes[d] for d in order))
+
+
 def _back_permute(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:
     slot, of = self_of(call)
     return [(slot, _permutation(call, of)[axis], inner)]
@@ -33,7 +38,7 @@ def _back_permute(call: Call, outs: Any, output: int, axis: int, inner: Size) ->
 def permute(call: Call) -> Result:
     """Axes in another order."""
     _slot, of = self_of(call)
-    return call.result(replace(of, axes=tuple(of.axes[d] for d in _permutation(call, of))))
+    return call.result(_in_order(of, _permutation(call, of)))
 
 
 def _swapped(call: Call, of: Layout) -> tuple[int, int]:
@@ -229,4 +234,4 @@ def _back_movedim(call: Call, outs: Any, output: int, axis: int, inner: Size) ->
 def movedim(call: Call) -> Result:
     """Axes moved to other places."""
     _slot, of = self_of(call)
-    return call.result(replace(of, axes=tuple(of.axes[i] for i in _order(call, of))))
+    return call.result(_in_order(of, _order(call, of)))

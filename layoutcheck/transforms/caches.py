@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layoutcheck.infer.calls.call import Call
-from layoutcheck.layouts import Layout, bound_on_axis
+from layoutcheck.layouts import Layout, bound_on_axis, whole_extent
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.reduce import need_whole
 
@@ -55,8 +55,4 @@ def _product(sizes: tuple[Size, ...]) -> Size:
 
 def _wholes(of: Layout, start: int) -> Size:
     """The number of elements of the axes from `start` on over all ranks."""
-    total = _product(of.shape[start:])
-    for dim in range(start, of.rank):
-        for _, b in bound_on_axis(of, dim):
-            total = total * b.extent
-    return total
+    return _product(tuple(whole_extent(of, dim) for dim in range(start, of.rank)))

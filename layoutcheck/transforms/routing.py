@@ -9,7 +9,7 @@ from layoutcheck.domains import Factor, feature, is_token_like, opaque, routed
 from layoutcheck.infer.calls.call import Call, Issue, Result
 from layoutcheck.infer.calls.compare import compare_axes, strength
 from layoutcheck.infer.calls.states import join_bound
-from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace
+from layoutcheck.layouts import Axis, Layout, bound_on_axis, extent_of, layout, replace, whole_extent
 from layoutcheck.symbols import Size
 from layoutcheck.transforms.caches import check_rows
 from layoutcheck.transforms.exchanges import data_of
@@ -243,10 +243,7 @@ def _is_one_head(of: Layout, axis: int, cache: Layout, held: int) -> bool:
 
 def _sizes(of: Layout, axis: int) -> tuple[Size, Size]:
     """Elements of an axis on this rank, and over all ranks."""
-    total = extent_of(of.axes[axis])
-    for _, b in bound_on_axis(of, axis):
-        total = total * b.extent
-    return of.shape[axis], total
+    return of.shape[axis], whole_extent(of, axis)
 
 
 def _back_quantize(call: Call, outs: Any, output: int, axis: int, inner: Size) -> Sources | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from layoutcheck.domains import Factor, base_of, holds_padding, is_token_like
 from layoutcheck.infer.calls.call import Call
 from layoutcheck.infer.calls.matching import Matching, Occurrence, aligned, fit_rank, is_any
-from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout
+from layoutcheck.layouts import Layout, bound_on_axis, layout, whole_extent
 from layoutcheck.rules.types import Pattern
 from layoutcheck.symbols import Size
 
@@ -149,12 +149,12 @@ def _scale_of_another_extent(call: Call, slot: int, s: Layout, data: int, d: Lay
         size = s.shape[axis]
         if size == 1 or any(size == n for n in d.shape):
             continue
-        whole = _global_extent(s, axis)
+        whole = whole_extent(s, axis)
         for other in range(d.rank):
             if _counts_another(s, axis, d, other):
                 continue
             cut = bound_on_axis(d, other) or bound_on_axis(s, axis)
-            if cut and (_global_extent(d, other) == whole or _tokens_of(d, other) == size):
+            if cut and (whole_extent(d, other) == whole or _tokens_of(d, other) == size):
                 group = call.ctx.group(tuple(m for m, _ in cut))
                 call.issue(
                     "LC101",
@@ -181,13 +181,6 @@ def _tokens_of(of: Layout, axis: int) -> Size | None:
     return (
         base_of(factors[0].domain).extent if len(factors) == 1 and is_token_like(factors[0].domain) else None
     )
-
-
-def _global_extent(of: Layout, axis: int) -> Size:
-    total = extent_of(of.axes[axis])
-    for _, b in bound_on_axis(of, axis):
-        total = total * b.extent
-    return total
 
 
 def check_scales(call: Call) -> None:

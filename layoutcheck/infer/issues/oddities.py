@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from layoutcheck.infer.calls.call import Call, Issue
+from layoutcheck.infer.calls.call import Issue
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import Key, Typing, make_call
+from layoutcheck.infer.solver.collectives import collectives_of
+from layoutcheck.infer.solver.run import Key, Typing
 from layoutcheck.mesh import Group
-from layoutcheck.program import CALL
-from layoutcheck.transforms.exchanges import group_of
 
 _SHARING = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
 
 
 def _collectives(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, Group]]:
-    p = analysis.program
-    out = []
-    for k, kind in enumerate(p.kind):
-        if kind != CALL:
-            continue
-        instance = p.instances[p.op[k]]
-        rule = instance.rule
-        if rule is None or rule.code not in _SHARING:
-            continue
-        slots = tuple(typing.types[v] for v in p.inputs[k])
-        call: Call = make_call(analysis.solution.runner.ctx, instance, slots)
-        group = group_of(call)
-        if group is not None and group.axes:
-            out.append((k, (p.op[k], *slots), group))
-    return out
+    p, ctx = analysis.program, analysis.solution.runner.ctx
+    found = collectives_of(p, typing.types, ctx, _SHARING)
+    return [(c.call, (p.op[c.call], *c.slots), c.group) for c in found]
 
 
 def odd_groups(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, Issue]]:

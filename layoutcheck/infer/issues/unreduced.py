@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from layoutcheck.infer.calls.call import Issue
 from layoutcheck.infer.issues.entries import Entry
 from layoutcheck.infer.solver.analysis import Analysis
+from layoutcheck.infer.solver.collectives import collectives_of
 from layoutcheck.infer.solver.repeats import body_runs
 from layoutcheck.infer.solver.run import Typing, make_call, transform_of
 from layoutcheck.infer.solver.trace import Cut, Tracer, summed
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER
-from layoutcheck.transforms.exchanges import group_of
 
 _REDUCING = frozenset(("all_reduce", "reduce_scatter"))
 _FAR = 12
@@ -78,15 +78,9 @@ def _undecided_weights(
 
 def _candidates(analysis: Analysis, typing: Typing) -> list[tuple[int, ...]]:
     """Groups over which the program reduces something: where it reduces nothing, whole weights are as likely as a forgotten sum."""
-    p, ctx = analysis.program, analysis.solution.runner.ctx
-    wanted = {i for i, one in enumerate(p.instances) if one.rule is not None and one.rule.code in _REDUCING}
-    found: set[tuple[int, ...]] = set()
-    for k, op in enumerate(p.op):
-        if p.kind[k] == CALL and op in wanted:
-            group = group_of(make_call(ctx, p.instances[op], tuple(typing.types[v] for v in p.inputs[k])))
-            if group is not None and group.axes and not set(group.axes) & ctx.mesh.quotient:
-                found.add(group.axes)
-    return sorted(found)
+    ctx = analysis.solution.runner.ctx
+    found = {c.group.axes for c in collectives_of(analysis.program, typing.types, ctx, _REDUCING)}
+    return sorted(axes for axes in found if not set(axes) & ctx.mesh.quotient)
 
 
 def _summands(analysis: Analysis) -> Iterator[tuple[int, int, int]]:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from layoutcheck.arguments import Hole
 from layoutcheck.infer.calls.call import CONSTANT, ONLY, PIECE, PREFERRED, STACKED, Issue
-from layoutcheck.infer.solver.run import Key, make_call, transform_of
+from layoutcheck.infer.solver.collectives import collectives_of
+from layoutcheck.infer.solver.run import Key, transform_of
 from layoutcheck.infer.solver.solve import Solver
 from layoutcheck.infer.solver.together import slice_calls
 from layoutcheck.infer.solver.which_group import fresh
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
-from layoutcheck.transforms.exchanges import group_of
 
 _MEETING = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
 
@@ -162,24 +162,11 @@ def _written(bounds: dict[str, Any]) -> str:
 
 
 def _meetings(one: Rank) -> list[_Meeting]:
-    p, ctx = one.program, one.solver.ctx
     found = []
-    for k, kind in enumerate(p.kind):
-        if kind != CALL:
-            continue
-        instance = p.instances[p.op[k]]
-        rule = instance.rule
-        if rule is None or rule.code not in _MEETING:
-            continue
-        slots = tuple(one.types[v] for v in p.inputs[k])
-        group = group_of(make_call(ctx, instance, slots))
-        if group is None or not group.axes:
-            continue
+    for k, code, slots, group in collectives_of(one.program, one.types, one.solver.ctx, _MEETING):
         data = next((of for of in slots if isinstance(of, Layout)), None)
         static = data is not None and all(isinstance(n, int) for n in data.shape)
-        found.append(
-            _Meeting(k, rule.code or "", group.size, tuple(data.shape) if data is not None and static else ())
-        )
+        found.append(_Meeting(k, code, group.size, tuple(data.shape) if data is not None and static else ()))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from layoutcheck.infer.calls.call import Context
 from layoutcheck.infer.solver.run import Typing, transform_of
 from layoutcheck.infer.solver.trace import Cut, Tracer
-from layoutcheck.layouts import Layout, bound_on_axis, extent_of
+from layoutcheck.layouts import Layout, bound_on_axis, whole_extent
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OUTPUT, Program
 from layoutcheck.symbols import Size
@@ -72,15 +72,8 @@ def vocabularies(p: Program, typing: Typing) -> set[tuple[Size, Size]]:
     """Entries over all ranks of each table that ids are looked up in, and the features of an entry."""
     found: set[tuple[Size, Size]] = set()
     for _, _, of in _tables(p, typing):
-        found.add((_over_all_ranks(of, 0), _over_all_ranks(of, 1)))
+        found.add((whole_extent(of, 0), whole_extent(of, 1)))
     return found
-
-
-def _over_all_ranks(of: Layout, axis: int) -> Size:
-    total = extent_of(of.axes[axis])
-    for _, b in bound_on_axis(of, axis):
-        total = total * b.extent
-    return total
 
 
 def heads(tracer: Tracer, ctx: Context) -> list[Cut]:
