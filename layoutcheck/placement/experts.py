@@ -21,6 +21,7 @@ from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.convert import Converter
+from layoutcheck.placement.masks import as_column, of_others
 from layoutcheck.placement.resize import size_param, written
 from layoutcheck.placement.shard import Sharder
 from layoutcheck.placement.vocabulary import shortened
@@ -338,33 +339,16 @@ class _Cutting:
         low = self.converter.rank * share
         out: list[Node] = []
 
-        def add(
-            word: str, target: str, args: tuple[Any, ...], of: Layout, shape: tuple[Any, ...], dtype: str
-        ) -> Ref:
+        def add(word: str, target: str, args: tuple[Any, ...], meta: TensorMeta | None) -> Ref:
             name = self.converter.names.fresh(f"{like.name}_{word}")
-            out.append(
-                attrs.evolve(
-                    like, name=name, target=target, args=args, kwargs={}, meta=TensorMeta(shape, dtype)
-                )
-            )
+            out.append(attrs.evolve(like, name=name, target=target, args=args, kwargs={}, meta=meta))
             return Ref(name)
 
         stops, numbers = self.base.full[ends], self.base.full[rows]
-        source = Ref(p.name_of(rows))
-        n = numbers.shape
-        own = add(
-            "ends",
-            "aten.slice.Tensor",
-            (Ref(p.name_of(ends)), 0, low, low + share),
-            stops,
-            (share,),
-            stops.dtype,
-        )
-        before = add("before", "aten.lt.Scalar", (source, low), numbers, n, "bool")
-        after = add("behind", "aten.ge.Scalar", (source, low + share), numbers, n, "bool")
-        others = add("others", "aten.logical_or.default", (before, after), numbers, n, "bool")
-        column = add("mask", "aten.unsqueeze.default", (others, -1), numbers, (*n, 1), "bool")
-        return out, own.name, column.name
+        where = (Ref(p.name_of(ends)), 0, low, low + share)
+        own = add("ends", "aten.slice.Tensor", where, TensorMeta((share,), stops.dtype))
+        others = of_others(add, Ref(p.name_of(rows)), low, share, numbers.shape)
+        return out, own.name, as_column(add, others, numbers.shape).name
 
     def _zeros(self, node: Node, others: str) -> Node:
         return attrs.evolve(

@@ -17,6 +17,7 @@ from layoutcheck.infer.calls.call import slots_in
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.convert import Converter
+from layoutcheck.placement.masks import as_column, of_others
 from layoutcheck.program import CALL
 from layoutcheck.regions.arguments import rebuilt
 from layoutcheck.roles import Roles
@@ -150,17 +151,14 @@ def _lookup(node: Node, base: Base, converter: Converter, share: int) -> list[No
 
     shape = ids.shape if isinstance(ids, Layout) else ()
     index = TensorMeta(shape, ids.dtype) if isinstance(ids, Layout) else None
-    flag = TensorMeta(shape, "bool")
     table, source = (_argument(node, base, k, i) for i in range(2))
-    before = add("before", "aten.lt.Scalar", (source, low), flag)
-    behind = add("behind", "aten.ge.Scalar", (source, low + share), flag)
-    others = add("others", "aten.logical_or.default", (before, behind), flag)
+    others = of_others(add, source, low, share, shape)
     moved = add("moved", "aten.sub.Tensor", (source, low), index)
     mine = add("mine", "aten.masked_fill.Scalar", (moved, others, 0), index)
     rows_meta = TensorMeta(given.shape, given.dtype) if isinstance(given, Layout) else None
     # What is left of the lookup's arguments (a padding entry) has to do with gradients only.
     rows = add("rows", node.target, (table, mine), rows_meta)
-    mask = add("mask", "aten.unsqueeze.default", (others, -1), TensorMeta((*shape, 1), "bool"))
+    mask = as_column(add, others, shape)
     add("", "aten.masked_fill.Scalar", (rows, mask, 0.0), rows_meta, node.name)
     return out
 
