@@ -158,7 +158,7 @@ def test_many_intervals_and_a_deep_chain_of_views_in_a_second() -> None:
         values.append(Interval(f"v{n}", rng.randrange(1000), n, min(count - 1, n + rng.randrange(40)), base))
     chain = [Interval("w0", 1, 0, 0)] + [Interval(f"w{n}", 1, 0, n, f"w{n - 1}") for n in range(1, 5000)]
     values += reversed(chain)
-    begin = time.perf_counter()
+    begin = time.process_time()
     peak = liveness_peak(values)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert peak.bytes > 0

@@ -175,6 +175,6 @@ def test_a_total_is_explained_by_every_deployment_that_gives_it() -> None:
 def test_a_ledger_takes_less_than_a_second() -> None:
     config = load_model("glm-5.1")
     weight_ledger(config, Plan(), ByName("W8A8"))
-    begin = time.perf_counter()
+    begin = time.process_time()
     weight_ledger(config, Plan(Parallel(16, 2, 32), modes=("dsa-cp",)), ByName("W8A8"))
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
