@@ -19,8 +19,7 @@ from layoutcheck.layouts import Layout, state_of
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL
 from layoutcheck.roles import Roles
-
-_MOVES = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all"))
+from layoutcheck.rules.kinds import CONVERTING
 
 
 @attrs.frozen
@@ -142,7 +141,7 @@ class Maker:
         """Another conversion in a conversion's place."""
         old = self._kind(call)
         p = self.analysis.program
-        if old not in _MOVES:
+        if old not in CONVERTING:
             return None
         source = p.inputs[call][0]
         for option in self.options(source):
@@ -194,7 +193,7 @@ class Maker:
         rule = p.instances[p.op[call]].rule if p.kind[call] == CALL else None
         if rule is None or rule.kind != "code" or rule.then or rule.mutates or p.outs[call] != 1:
             return None
-        return rule.code if rule.code in _MOVES else "slice"
+        return rule.code if rule.code in CONVERTING else "slice"
 
     # ---- plans
 

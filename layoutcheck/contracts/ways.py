@@ -10,7 +10,8 @@ from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL
 from layoutcheck.roles.model import Roles
-from layoutcheck.transforms.exchanges import CONVERTING, group_of
+from layoutcheck.rules.kinds import CONVERTING
+from layoutcheck.transforms.exchanges import group_of
 
 _CUTTING = frozenset(("slice", "narrow", "select", "split", "chunk", "shard"))
 

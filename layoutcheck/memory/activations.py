@@ -25,9 +25,8 @@ from layoutcheck.program import (
     REGION_END,
     Program,
 )
+from layoutcheck.rules.kinds import COMMUNICATING
 from layoutcheck.symbols import evaluate
-
-_COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class Activations:
         op = self.program.op[self.program.value_call[value]]
         rule = self.program.instances[op].rule if op >= 0 else None
         return rule is not None and (
-            rule.code in _COLLECTIVE or any(step in _COLLECTIVE for step, _ in rule.then)
+            rule.code in COMMUNICATING or any(step in COMMUNICATING for step, _ in rule.then)
         )
 
 

@@ -28,8 +28,8 @@ from layoutcheck.placement.provenance import original_of, recorded
 from layoutcheck.placement.shard import Cut
 from layoutcheck.program import OUTPUT
 from layoutcheck.readers import load
+from layoutcheck.rules.kinds import COMMUNICATING
 from layoutcheck.symbols import Size, divide_exact
-from layoutcheck.transforms.exchanges import CONVERTING
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -311,7 +311,7 @@ def _with_groups(graph: Graph, given: Mapping[str, Any]) -> Graph:
     return attrs.evolve(graph, config={**graph.config, "groups": kept})
 
 
-_COLLECTIVES = CONVERTING | {"shard", "broadcast"}
+_COLLECTIVES = COMMUNICATING | {"shard"}
 
 
 def _has_collectives(analysis: Analysis) -> bool:

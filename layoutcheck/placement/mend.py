@@ -23,7 +23,7 @@ from layoutcheck.infer.solver.run import apply
 from layoutcheck.layouts import Layout, state_of
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance
-from layoutcheck.transforms.exchanges import CONVERTING
+from layoutcheck.rules.kinds import CONVERTING
 
 MAX_CHAIN = 12
 _ROUTED = ("routed", "received", "pick", "concat")

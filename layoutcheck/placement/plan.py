@@ -31,7 +31,7 @@ from layoutcheck.placement.vocabulary import VocabularyCut
 from layoutcheck.program import CALL
 from layoutcheck.roles import Roles
 from layoutcheck.roles.model import Block
-from layoutcheck.transforms.exchanges import CONVERTING
+from layoutcheck.rules.kinds import CONVERTING
 
 EXPERTS = ("moe.routed", "moe.shared")
 

@@ -8,13 +8,14 @@ all_to_all swaps the selected digit with the leading digit of an axis, all_reduc
 from __future__ import annotations
 
 from layoutcheck.domains import Factor, feature, is_token_like, padded
-from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.layouts import Layout, extent_of, layout, partner_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import cdiv, divide_exact
 from layoutcheck.transforms.exchanges import (
     check_masked,
     data_of,
+    exchanged_of,
     group_of,
     is_sum,
     mixed_issue,
@@ -161,13 +162,10 @@ def scatter_share(call: Call, slot: int, of: Layout, dim: int, group: Group) -> 
 @each
 def reduce_scatter(call: Call) -> Result:
     """The sum over a group, each rank its share along an axis."""
-    slot, of = data_of(call)
-    group = group_of(call)
-    if of is None or group is None or not group.axes:
-        return call.result(of)
-    dim = dim_of(call, "dim", of.rank, 0)
-    if dim < 0:
-        return call.result(of)
+    found = exchanged_of(call)
+    if found is None:
+        return call.result(data_of(call)[1])
+    slot, of, group, dim = found
     if mixed_issue(call, slot, of, group) is not None:
         of = unmixed(of, group)
     else:

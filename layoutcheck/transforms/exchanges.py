@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from layoutcheck.domains import is_token_like
-from layoutcheck.infer.calls.call import UNMASKED, Call, Issue, Result
+from layoutcheck.infer.calls.call import UNMASKED, Call, Issue, Result, dim_of
 from layoutcheck.layouts import Layout, partner_axis, replace
 from layoutcheck.mesh import Group
 
 # Domains whose order or number data decides: rows sorted or chosen by expert.
 GROUPED = frozenset(("routed", "permuted", "opaque"))
-
-CONVERTING = frozenset(("all_gather", "reduce_scatter", "all_reduce", "all_to_all"))
-"""Collectives that bring a value to another layout over a group, by their transform."""
 
 
 def data_of(call: Call) -> tuple[int, Layout | None]:
@@ -38,6 +35,20 @@ def group_of(call: Call) -> Group | None:
     if isinstance(name, str) and name in mesh.groups:
         return mesh.groups[name]
     return None
+
+
+def exchanged_of(call: Call) -> tuple[int, Layout, Group, int] | None:
+    """The operand that a collective works on, its layout, the group, and
+    the dimension; None where there is nothing to exchange: no layout, no ranks besides this one, no such dimension.
+    """
+    slot, of = data_of(call)
+    group = group_of(call)
+    if of is None or group is None or not group.axes:
+        return None
+    dim = dim_of(call, "dim", of.rank, 0)
+    if dim < 0:
+        return None
+    return slot, of, group, dim
 
 
 def moved(call: Call, slot: int, out: Layout) -> Result:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from layoutcheck.domains import feature, iota, is_token_like, repeated
-from layoutcheck.infer.calls.call import STACKED, Call, Issue, Result, dim_of
+from layoutcheck.infer.calls.call import STACKED, Call, Issue, Result
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, layout, partner_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size
-from layoutcheck.transforms.exchanges import data_of, group_of, mixed_issue, unmixed
+from layoutcheck.transforms.exchanges import data_of, exchanged_of, mixed_issue, unmixed
 from layoutcheck.transforms.rank_shares import axis_digit
 from layoutcheck.transforms.registry import register
 from layoutcheck.transforms.shares import each
@@ -54,13 +54,10 @@ def gather_onto(of: Layout, dim: int, group: Group, stacked: bool = False) -> tu
 @each
 def all_gather(call: Call) -> Result:
     """The ranks' values one after another along an axis."""
-    slot, of = data_of(call)
-    group = group_of(call)
-    if of is None or group is None or not group.axes:
-        return call.result(of)
-    dim = dim_of(call, "dim", of.rank, 0)
-    if dim < 0:
-        return call.result(of)
+    found = exchanged_of(call)
+    if found is None:
+        return call.result(data_of(call)[1])
+    slot, of, group, dim = found
     if mixed_issue(call, slot, of, group) is not None:
         of = unmixed(of, group)
     pending = [m for m in group.axes if m in of.partial]

@@ -9,13 +9,12 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.collectives import collectives_of
 from layoutcheck.infer.solver.run import Key, Typing
 from layoutcheck.mesh import Group
-
-_SHARING = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
+from layoutcheck.rules.kinds import GOING_UP
 
 
 def _collectives(analysis: Analysis, typing: Typing) -> list[tuple[int, Key, Group]]:
     p, ctx = analysis.program, analysis.solution.runner.ctx
-    found = collectives_of(p, typing.types, ctx, _SHARING)
+    found = collectives_of(p, typing.types, ctx, GOING_UP)
     return [(c.call, (p.op[c.call], *c.slots), c.group) for c in found]
 
 

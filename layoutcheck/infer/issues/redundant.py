@@ -7,8 +7,8 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import Key, Typing
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, Program
+from layoutcheck.rules.kinds import GOING_UP
 
-_MOVES = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
 _SHARES = frozenset(("slice", "narrow", "shard", "split", "chunk"))
 _IDENTITIES = frozenset(("wait", "same"))
 
@@ -22,7 +22,7 @@ def redundant(analysis: Analysis, typing: Typing) -> list[Entry]:
     seen: dict[tuple[object, ...], int] = {}
     out: list[Entry] = []
     for k, kind in enumerate(p.kind):
-        if kind != CALL or _code(p, k) not in _MOVES:
+        if kind != CALL or _code(p, k) not in GOING_UP:
             continue
         instance = p.instances[p.op[k]]
         if instance.rule is not None and instance.rule.mutates:

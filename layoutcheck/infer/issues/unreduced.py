@@ -17,8 +17,8 @@ from layoutcheck.infer.solver.run import Typing, make_call, transform_of
 from layoutcheck.infer.solver.trace import Cut, Tracer, summed
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER
+from layoutcheck.rules.kinds import SUMMING
 
-_REDUCING = frozenset(("all_reduce", "reduce_scatter"))
 _FAR = 12
 _NAMED = 3
 
@@ -79,7 +79,7 @@ def _undecided_weights(
 def _candidates(analysis: Analysis, typing: Typing) -> list[tuple[int, ...]]:
     """Groups over which the program reduces something: where it reduces nothing, whole weights are as likely as a forgotten sum."""
     ctx = analysis.solution.runner.ctx
-    found = {c.group.axes for c in collectives_of(analysis.program, typing.types, ctx, _REDUCING)}
+    found = {c.group.axes for c in collectives_of(analysis.program, typing.types, ctx, SUMMING)}
     return sorted(axes for axes in found if not set(axes) & ctx.mesh.quotient)
 
 

@@ -14,13 +14,13 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import Key, apply, make_call, transform_of
 from layoutcheck.layouts import Layout, bound_on_axis, partner_axis, replace
 from layoutcheck.program import CALL, PLACEHOLDER
+from layoutcheck.rules.kinds import SUMMING
 from layoutcheck.transforms.exchanges import group_of
 from layoutcheck.transforms.gathers import gather_onto
 from layoutcheck.transforms.rank_shares import take_share
 
 Words = Callable[[int], str]
 Site = Callable[[int], "int | None"]
-_REDUCING = frozenset(("all_reduce", "reduce_scatter"))
 _FAR = 64
 
 
@@ -196,7 +196,7 @@ def next_reduction(analysis: Analysis, k: int) -> int | None:
         if p.kind[at] != CALL:
             return None
         instance = p.instances[p.op[at]]
-        if instance.rule is not None and instance.rule.code in _REDUCING:
+        if instance.rule is not None and instance.rule.code in SUMMING:
             return at
         transform = transform_of(instance)
         if transform is None or not transform.is_view:

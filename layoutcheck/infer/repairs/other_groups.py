@@ -15,11 +15,11 @@ from layoutcheck.infer.solver.run import Key, apply, make_call
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OpInstance
+from layoutcheck.rules.kinds import GOING_UP
 from layoutcheck.transforms.exchanges import group_of
 
 Words = Callable[[int], str]
 Site = Callable[[int], "int | None"]
-_COLLECTIVES = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
 _FAR = 64
 
 
@@ -101,7 +101,7 @@ def _unfinished(analysis: Analysis, k: int, slot: int) -> int | None:
         if p.kind[call] != CALL:
             return None
         instance = p.instances[p.op[call]]
-        if instance.rule is not None and instance.rule.code in _COLLECTIVES:
+        if instance.rule is not None and instance.rule.code in GOING_UP:
             group = group_of(make_call(ctx, instance, tuple(typing.types[v] for v in p.inputs[call])))
             return call if group is not None and not set(group.axes) & rest else None
         at = main_input(analysis, typing, call) if p.inputs[call] else None

@@ -25,12 +25,11 @@ from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.run import Key, apply, transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
-from layoutcheck.transforms.exchanges import CONVERTING
+from layoutcheck.rules.kinds import COMMUNICATING
 
 __all__ = ["Candidate", "Conversion", "candidates", "conversions", "nbytes"]
 
 Words = Callable[[int], str]
-_COLLECTIVES = CONVERTING | {"broadcast"}
 _AXIS_VERBS = {"all_gather": "gather", "reduce_scatter": "scatter"}
 _MAX_TOGETHER = 5
 
@@ -69,7 +68,7 @@ def candidates(
     if key[-1] == "buffer":
         found = whole_buffer(analysis, k, key, issue)
         return [Candidate(words, cost, patches) for words, cost, patches in found]
-    if issue.code == "LC301" and instance.rule.code in _COLLECTIVES:
+    if issue.code == "LC301" and instance.rule.code in COMMUNICATING:
         return _over_another_group(analysis, k, key)
     known = patched.get(key) or analysis.solver.memo.get(key)
     out = _of_the_call(analysis, k, key, issue, instance)
@@ -97,7 +96,7 @@ def _of_the_call(analysis: Analysis, k: int, key: Key, issue: Issue, instance: O
     if "mixed" in issue.hints or any(of.is_mixed(m) for m, _ in of.bound):
         out += _of_mixed(analysis, k, key, slot, of)
     if "drop" in issue.hints or issue.code == "LC403":
-        what = "collective" if rule.code in _COLLECTIVES else rule.code
+        what = "collective" if rule.code in COMMUNICATING else rule.code
         out.append(
             Candidate(
                 _said(f"leave this {what} out"),
@@ -122,7 +121,7 @@ def _of_mixed(analysis: Analysis, k: int, key: Key, slot: int, of: Layout) -> li
     p, ins = analysis.program, key[1:]
     instance = p.instances[p.op[k]]
     code = instance.rule.code if instance.rule is not None else None
-    kind = code if code in _COLLECTIVES else ""
+    kind = code if code in COMMUNICATING else ""
     values = [p.inputs[k][slot]]
     values += [p.inputs[c][slot] for c, other, _ in analysis.solution.issues if other == key and c != k]
     weights, tokens = unmixed(analysis, values, of, kind or "", p.nodes[k].name)

@@ -8,10 +8,10 @@ from typing import Any
 from layoutcheck.errors import InputError
 from layoutcheck.mesh import Mesh, build_mesh
 from layoutcheck.program import Program
+from layoutcheck.rules.kinds import GOING_UP
 from layoutcheck.sizes.text import parse_size
 from layoutcheck.symbols import Expr, Size
 
-_SHARING = frozenset(("all_reduce", "all_gather", "reduce_scatter"))
 _CONFIG = (("tp_size", "tp"), ("dp_size", "dp"), ("cp_size", "cp"), ("ep_size", "ep"))
 
 
@@ -59,7 +59,7 @@ def find_mesh(
             ):
                 key = tuple(sorted(ranks))
                 lists.add(key)
-                if code in _SHARING:
+                if code in GOING_UP:
                     sharing.add(key)
                 said = instance.params.get(options.get("rank", ""))
                 if isinstance(said, int) and own_rank is None:

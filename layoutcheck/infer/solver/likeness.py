@@ -15,8 +15,9 @@ from layoutcheck.infer.solver.run import transform_of
 from layoutcheck.infer.solver.unrolled import Unrolled, Where
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER, Program
+from layoutcheck.rules.kinds import GOING_UP
 
-_COLLECTIVE = frozenset(("all_reduce", "all_gather", "reduce_scatter", "wait"))
+_COLLECTIVE = GOING_UP | {"wait"}
 _BEFORE = 4
 _PASSING = 8
 

@@ -18,8 +18,7 @@ from layoutcheck.infer.solver.together import slice_calls
 from layoutcheck.infer.solver.which_group import fresh
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, Program
-
-_MEETING = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"))
+from layoutcheck.rules.kinds import COMMUNICATING
 
 Entry = tuple[int, Key, Issue]
 
@@ -163,7 +162,7 @@ def _written(bounds: dict[str, Any]) -> str:
 
 def _meetings(one: Rank) -> list[_Meeting]:
     found = []
-    for k, code, slots, group in collectives_of(one.program, one.types, one.solver.ctx, _MEETING):
+    for k, code, slots, group in collectives_of(one.program, one.types, one.solver.ctx, COMMUNICATING):
         data = next((of for of in slots if isinstance(of, Layout)), None)
         static = data is not None and all(isinstance(n, int) for n in data.shape)
         found.append(_Meeting(k, code, group.size, tuple(data.shape) if data is not None and static else ()))

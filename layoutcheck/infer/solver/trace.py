@@ -15,15 +15,14 @@ from layoutcheck.infer.calls.states import is_zero
 from layoutcheck.infer.solver.run import Runner, Typing, make_call, transform_of
 from layoutcheck.layouts import Axis, Layout
 from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, UNKNOWN, Program
+from layoutcheck.rules.kinds import COMMUNICATING
 from layoutcheck.symbols import Size, divide_exact
 
 MAX_STEPS = 2000
 _FEW = 40
 _WRITING = frozenset(("index_put", "scatter", "index_add", "copy", "slice_scatter", "select_scatter"))
 _SLICES = frozenset(("slice", "narrow"))
-_STOPS = frozenset(
-    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "dispatch", "moe")
-)
+_STOPS = COMMUNICATING | {"dispatch", "moe"}
 
 
 @attrs.frozen
