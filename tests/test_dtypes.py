@@ -13,7 +13,7 @@ from support import engine  # noqa: E402
 from support.builder import GraphBuilder  # noqa: E402
 
 from layoutcheck.infer.calls.call import Context, Hole  # noqa: E402
-from layoutcheck.infer.solver.run import apply  # noqa: E402
+from layoutcheck.infer.solver.one_call import apply  # noqa: E402
 from layoutcheck.layouts import Layout, whole  # noqa: E402
 from layoutcheck.mesh import build_mesh  # noqa: E402
 from layoutcheck.program import OpInstance  # noqa: E402

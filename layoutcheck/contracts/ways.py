@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import make_call
+from layoutcheck.infer.solver.one_call import make_call
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL

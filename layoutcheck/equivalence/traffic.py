@@ -10,7 +10,7 @@ from layoutcheck.cost.collectives import COLLECTIVES
 from layoutcheck.cost.work import DTYPE_BITS
 from layoutcheck.equivalence.result import Traffic
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import make_call
+from layoutcheck.infer.solver.one_call import make_call
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL

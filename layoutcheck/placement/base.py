@@ -13,7 +13,7 @@ import attrs
 
 from layoutcheck.infer.calls.call import Result, slots_in
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import apply, transform_of
+from layoutcheck.infer.solver.one_call import apply, transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.resize import resized
 from layoutcheck.placement.tokens import Tokens

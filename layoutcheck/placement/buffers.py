@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.solver.run import transform_of, written_back
+from layoutcheck.infer.solver.one_call import transform_of
+from layoutcheck.infer.solver.written import written_back
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.problem import FULL, LOCAL, PARTIAL

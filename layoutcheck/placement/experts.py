@@ -17,7 +17,7 @@ import attrs
 from layoutcheck.errors import InputError
 from layoutcheck.graph import Graph, Node, Ref, TensorMeta
 from layoutcheck.infer.calls.call import slots_in
-from layoutcheck.infer.solver.run import apply
+from layoutcheck.infer.solver.one_call import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.placement.convert import Converter

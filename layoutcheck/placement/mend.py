@@ -19,7 +19,7 @@ from layoutcheck.infer.calls.call import Issue, Result
 from layoutcheck.infer.issues.entries import is_error
 from layoutcheck.infer.repairs.conversions import Conversion, conversions
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import apply
+from layoutcheck.infer.solver.one_call import apply
 from layoutcheck.layouts import Layout, state_of
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OUTPUT, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, OpInstance

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.placement.base import Base
 from layoutcheck.program import CALL, OpInstance

@@ -391,7 +391,7 @@ def _weight(base: Base, roles: Roles, sharder: Sharder, k: int) -> tuple[int, in
 
 def _gives_columns(base: Base, sharder: Sharder, k: int, weight: int, axis: int) -> bool:
     """Whether the axis, cut, gives a product with its last axis cut (and is not the axis that is summed over)."""
-    from layoutcheck.infer.solver.run import apply
+    from layoutcheck.infer.solver.one_call import apply
 
     p = base.analysis.program
     shard = sharder.cut(base.full[base.root(weight)], axis)

@@ -15,7 +15,7 @@ import attrs
 
 from layoutcheck.domains import is_token_like
 from layoutcheck.infer.calls.call import Result
-from layoutcheck.infer.solver.run import apply, transform_of
+from layoutcheck.infer.solver.one_call import apply, transform_of
 from layoutcheck.layouts import Layout, replace, whole_extent
 from layoutcheck.mesh import Group
 from layoutcheck.placement.base import Base, agrees

@@ -19,7 +19,7 @@ from layoutcheck.errors import InputError
 from layoutcheck.graph import Node
 from layoutcheck.infer.calls.call import slots_in
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import apply, transform_of
+from layoutcheck.infer.solver.one_call import apply, transform_of
 from layoutcheck.layout_text import parse_layout
 from layoutcheck.layouts import Layout, replace
 from layoutcheck.program import CALL, OUTPUT, OpInstance

@@ -24,7 +24,7 @@ from torch import Tensor
 from layoutcheck.arguments import Hole
 from layoutcheck.graph import DtypeArg
 from layoutcheck.infer.calls.call import Context
-from layoutcheck.infer.solver.run import apply
+from layoutcheck.infer.solver.one_call import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import build_mesh
 from layoutcheck.program import OpInstance

@@ -174,9 +174,9 @@ def pointwise_forgets_shards(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
         result = original(call)
         return attrs.evolve(result, outs=tuple(replace(o, bound={}) for o in result.outs))
 
-    from layoutcheck.infer.solver import run
+    from layoutcheck.infer.solver import one_call
 
-    mp.setattr(run, "elementwise", whole)
+    mp.setattr(one_call, "elementwise", whole)
 
 
 # ---- transforms
@@ -253,13 +253,13 @@ def _outs(name: str, change: Callable[[Any], Any]) -> Patch:
 
 @mutant("aten.linear.default")
 def contraction_forgets_its_sum(mp: pytest.MonkeyPatch, book: RuleBook) -> None:
-    from layoutcheck.infer.solver import run
+    from layoutcheck.infer.solver import one_call
 
     def complete(call: Any, **options: Any) -> Any:
         result = factor_rule.apply_factors(call, **options)
         return attrs.evolve(result, outs=tuple(replace(o, partial=()) for o in result.outs))
 
-    mp.setattr(run, "apply_factors", complete)
+    mp.setattr(one_call, "apply_factors", complete)
 
 
 @mutant("aten.sum.dim_IntList")

@@ -9,7 +9,7 @@ from typing import Any
 
 from layoutcheck.arguments import Hole
 from layoutcheck.infer.calls.call import Context
-from layoutcheck.infer.solver.run import apply
+from layoutcheck.infer.solver.one_call import apply
 from layoutcheck.layouts import Layout, layout
 from layoutcheck.mesh import build_mesh
 from layoutcheck.program import OpInstance

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from layoutcheck.arguments import Hole
 from layoutcheck.domains import Domain, Factor
 from layoutcheck.infer.calls.call import Context
-from layoutcheck.infer.solver.run import apply
+from layoutcheck.infer.solver.one_call import apply
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh, build_mesh
 from layoutcheck.program import OpInstance

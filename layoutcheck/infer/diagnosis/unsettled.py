@@ -12,7 +12,8 @@ from layoutcheck.domains import is_token_like
 from layoutcheck.infer.calls.call import CONSTANT, Issue
 from layoutcheck.infer.issues.entries import Entry
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import Typing, make_call
+from layoutcheck.infer.solver.one_call import make_call
+from layoutcheck.infer.solver.run import Typing
 from layoutcheck.infer.solver.which_group import SLICING, Axes, fresh, rivals
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, OUTPUT

@@ -9,7 +9,8 @@ from layoutcheck.domains import TOKEN, Domain, Factor, base_of, is_token_like
 from layoutcheck.graph import TensorMeta
 from layoutcheck.infer.calls.call import Issue, dim_of
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import Key, Typing, make_call, transform_of
+from layoutcheck.infer.solver.one_call import make_call, transform_of
+from layoutcheck.infer.solver.run import Key, Typing
 from layoutcheck.infer.solver.vocabulary import vocabularies
 from layoutcheck.layout_text import parse_layout
 from layoutcheck.layouts import Layout, bound_on_axis, partner_axis, render

@@ -12,8 +12,9 @@ from layoutcheck.infer.calls.call import Issue
 from layoutcheck.infer.issues.entries import Entry
 from layoutcheck.infer.solver.analysis import Analysis
 from layoutcheck.infer.solver.collectives import collectives_of
+from layoutcheck.infer.solver.one_call import make_call, transform_of
 from layoutcheck.infer.solver.repeats import body_runs
-from layoutcheck.infer.solver.run import Typing, make_call, transform_of
+from layoutcheck.infer.solver.run import Typing
 from layoutcheck.infer.solver.trace import Cut, Tracer, summed
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER

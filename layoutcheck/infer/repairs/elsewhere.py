@@ -11,7 +11,8 @@ from layoutcheck.infer.repairs.conversions import all_groups, along, conversions
 from layoutcheck.infer.repairs.mixed import restored
 from layoutcheck.infer.repairs.prices import Cost
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import Key, apply, make_call, transform_of
+from layoutcheck.infer.solver.one_call import apply, make_call, transform_of
+from layoutcheck.infer.solver.run import Key
 from layoutcheck.layouts import Layout, bound_on_axis, partner_axis, replace
 from layoutcheck.program import CALL, PLACEHOLDER
 from layoutcheck.rules.kinds import SUMMING

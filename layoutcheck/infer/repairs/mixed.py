@@ -10,7 +10,8 @@ from layoutcheck.infer.issues.path import main_input
 from layoutcheck.infer.repairs.prices import FREE, Cost, collective, gathering
 from layoutcheck.infer.repairs.shards import weight_behind
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import Key, apply
+from layoutcheck.infer.solver.one_call import apply
+from layoutcheck.infer.solver.run import Key
 from layoutcheck.layouts import Layout, partner_axis, replace
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, PLACEHOLDER

@@ -11,7 +11,8 @@ from layoutcheck.infer.calls.call import Issue, Result
 from layoutcheck.infer.issues.path import main_input
 from layoutcheck.infer.repairs.prices import Cost, paid_by
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import Key, apply, make_call
+from layoutcheck.infer.solver.one_call import apply, make_call
+from layoutcheck.infer.solver.run import Key
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, OpInstance

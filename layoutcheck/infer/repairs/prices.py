@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.infer.calls.call import Call
-from layoutcheck.infer.solver.run import make_call
+from layoutcheck.infer.solver.one_call import make_call
 from layoutcheck.layouts import Layout
 from layoutcheck.program import OpInstance
 from layoutcheck.symbols import Size, divide_exact, evaluate, free_symbols

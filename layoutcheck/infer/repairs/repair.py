@@ -22,7 +22,8 @@ from layoutcheck.infer.repairs.prices import FREE, Cost, nbytes, paid_by
 from layoutcheck.infer.repairs.rearranged import not_rearranged
 from layoutcheck.infer.repairs.shards import as_shard, replicated, weight_behind
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import Key, apply, transform_of
+from layoutcheck.infer.solver.one_call import apply, transform_of
+from layoutcheck.infer.solver.run import Key
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER, OpInstance
 from layoutcheck.rules.kinds import COMMUNICATING

@@ -8,7 +8,7 @@ from layoutcheck.domains import feature
 from layoutcheck.infer.repairs.conversions import Conversion, all_groups
 from layoutcheck.infer.repairs.prices import FREE
 from layoutcheck.infer.solver.analysis import Analysis
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.layouts import Layout, extent_of, render, replace
 from layoutcheck.program import CALL, PLACEHOLDER
 from layoutcheck.transforms.rank_shares import take_share

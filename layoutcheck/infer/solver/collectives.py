@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from layoutcheck.infer.calls.call import Context
-from layoutcheck.infer.solver.run import make_call
+from layoutcheck.infer.solver.one_call import make_call
 from layoutcheck.mesh import Group
 from layoutcheck.program import CALL, Program
 from layoutcheck.transforms.exchanges import group_of

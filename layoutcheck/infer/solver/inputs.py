@@ -13,7 +13,7 @@ import attrs
 from layoutcheck.domains import Domain, feature, token, variable
 from layoutcheck.errors import InputError
 from layoutcheck.graph import SymMeta, TensorMeta
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.infer.solver.trace import Cut
 from layoutcheck.layout_text import check_text, parse_layout
 from layoutcheck.layouts import Axis, Layout, layout, replace

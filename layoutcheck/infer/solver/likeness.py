@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from layoutcheck.graph import TensorMeta
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.infer.solver.repeats import find_repeats
-from layoutcheck.infer.solver.run import transform_of
 from layoutcheck.infer.solver.unrolled import Unrolled, Where
 from layoutcheck.layouts import Layout
 from layoutcheck.program import CALL, PLACEHOLDER, Program

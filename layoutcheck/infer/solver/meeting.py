@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from layoutcheck.arguments import Hole
 from layoutcheck.infer.calls.call import CONSTANT, ONLY, PIECE, PREFERRED, STACKED, Issue
 from layoutcheck.infer.solver.collectives import collectives_of
-from layoutcheck.infer.solver.run import Key, transform_of
+from layoutcheck.infer.solver.one_call import transform_of
+from layoutcheck.infer.solver.run import Key
 from layoutcheck.infer.solver.solve import Solver
 from layoutcheck.infer.solver.together import slice_calls
 from layoutcheck.infer.solver.which_group import fresh

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from layoutcheck.infer.calls.call import MERGED
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.program import CALL, Program
 
 _PASSING = frozenset(("wait", "same"))

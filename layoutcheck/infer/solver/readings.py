@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.infer.calls.call import PIECE
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.infer.solver.solve import Solution, Solver
 from layoutcheck.infer.solver.which_group import fresh, is_slicing, prefer, rivals
 from layoutcheck.layouts import Layout

@@ -6,27 +6,20 @@ ended with; otherwise the body is typed again for that input, once per distinct 
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import attrs
 
-from layoutcheck.arguments import Hole
-from layoutcheck.domains import is_token_like, padded
 from layoutcheck.infer.calls.call import (
-    Call,
     Context,
     Issue,
     Result,
-    dim_of,
 )
-from layoutcheck.infer.calls.elementwise import elementwise
-from layoutcheck.infer.calls.factor_rule import apply_factors
-from layoutcheck.infer.calls.positions import settled
-from layoutcheck.infer.calls.states import is_zero
+from layoutcheck.infer.solver.one_call import apply, transform_of
 from layoutcheck.infer.solver.repeats import Repeats, find_repeats, region_id
 from layoutcheck.infer.solver.sharing import Sharing
-from layoutcheck.layouts import Axis, Layout, extent_of, layout, replace, whole
+from layoutcheck.infer.solver.written import written_back
+from layoutcheck.layouts import Layout, layout, replace, whole
 from layoutcheck.program import (
     CALL,
     OUTPUT,
@@ -34,10 +27,8 @@ from layoutcheck.program import (
     REGION_BEGIN,
     REGION_COPY,
     REGION_END,
-    OpInstance,
     Program,
 )
-from layoutcheck.transforms import find
 
 Key = tuple[Any, ...]
 Memo = dict[Key, Result]
@@ -61,127 +52,6 @@ class Typing:
 
     def __repr__(self) -> str:
         return f"<Typing of {len(self.types)} values, {len(self.regions)} regions>"
-
-
-def transform_of(instance: OpInstance) -> Any:
-    """The transform of a code rule, or None."""
-    rule = instance.rule
-    return find(rule.code) if rule is not None and rule.code else None
-
-
-def make_call(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Call:
-    """The call as its rule sees it."""
-    assert instance.rule is not None
-    return Call(ctx, instance.rule, instance.params, slots)
-
-
-_WRONG_ARGUMENTS = (TypeError, ValueError, AttributeError, IndexError, KeyError, ArithmeticError)
-
-
-def apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
-    """Type one call by its rule.
-
-    Arguments come from a file, and may be of a type that no rule expects; such a call is malformed (LC903).
-    """
-    try:
-        return _apply(ctx, instance, slots)
-    except _WRONG_ARGUMENTS as error:
-        if os.environ.get("LAYOUTCHECK_DEBUG"):
-            raise
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        text = f"the arguments do not fit {instance.target}: its rule can't use them ({what})"
-        given = next((s for s in slots if isinstance(s, Layout)), None)
-        return Result((given,) * max(instance.returns, 1), (Issue("LC903", text),))
-
-
-def _apply(ctx: Context, instance: OpInstance, slots: tuple[Any, ...]) -> Result:
-    rule = instance.rule
-    assert rule is not None
-    call = make_call(ctx, instance, settled(slots))
-    if rule.kind == "elementwise":
-        result = elementwise(call)
-    elif rule.kind == "factors":
-        result = apply_factors(call, complete=True)
-    else:
-        transform = find(rule.code or "")
-        condition = rule.options.get("if")
-        if condition in call.params and not call.fill(call.params[condition]):
-            transform = find("wait")  # it is not done this time: the value itself
-        result = transform.forward(call) if transform is not None else _unknown(instance, call)
-    for name, options in rule.then:
-        result = _then(call, result, name, dict(options))
-    if len(result.outs) < instance.returns:
-        result = _lacking(instance, call, result)
-        filler = result.outs[-1] if result.outs else None
-        result = attrs.evolve(result, outs=(*result.outs, *[filler] * (instance.returns - len(result.outs))))
-    return result
-
-
-def _lacking(instance: OpInstance, call: Call, result: Result) -> Result:
-    """Pieces that are read and that a split does not give: it was written for another extent."""
-    transform, made = transform_of(instance), len(result.outs)
-    if transform is None or not transform.in_pieces or made >= instance.read or result.issues:
-        return result
-    of = next((s for s in call.slots if isinstance(s, Layout)), None)
-    dim = dim_of(call, "dim", of.rank, 0) if of is not None else -1
-    if of is None or dim < 0 or not isinstance(of.shape[dim], int):
-        return result
-    text = (
-        f"{{0}} is cut into {made} here, and piece {instance.read} is read: it was written for another extent"
-    )
-    slot = call.slots.index(of)
-    return attrs.evolve(result, issues=(Issue("LC101", text, (slot,), ("literal",)),), quiet=False)
-
-
-def _then(call: Call, result: Result, name: str, options: dict[str, str]) -> Result:
-    """A transform on output 0 afterwards (an all_reduce behind a matmul, a quantisation behind a norm)."""
-    condition = options.pop("if", None)
-    if condition is not None and not call.fill(call.params.get(condition)):
-        return result
-    first = result.outs[0] if result.outs else None
-    if name == "cache_write":
-        written = _run_then(call, call.rule.mutates, name, options, None)
-        return Result(
-            result.outs,
-            (*result.issues, *written.issues),
-            (*result.wants, *written.wants),
-            {**result.mutated, **written.mutated},
-        )
-    if not isinstance(first, Layout):
-        return result
-    more = _run_then(call, (), name, options, first)
-    slot = len(call.slots)
-    issues = (
-        *result.issues,
-        *[attrs.evolve(i, operands=tuple(o for o in i.operands if o < slot) or (0,)) for i in more.issues],
-    )
-    wants = (*result.wants, *[attrs.evolve(w, slot=-2 if w.slot == slot else w.slot) for w in more.wants])
-    return Result((*more.outs, *result.outs[1:]), issues, wants, result.mutated)
-
-
-def _run_then(
-    call: Call, mutates: tuple[str, ...], name: str, options: dict[str, str], first: Layout | None
-) -> Result:
-    transform = find(name)
-    if transform is None:
-        return Result(())
-    params = dict(call.params)
-    slots = call.slots
-    if first is not None:
-        for own in ("x", "self", "input"):
-            params[own] = Hole(len(slots))
-        slots = (*slots, first)
-        options = {k: v for k, v in options.items() if k not in ("x", "self", "input")}
-    rule = attrs.evolve(call.rule, kind="code", code=name, options=options, then=(), mutates=mutates)
-    return transform.forward(Call(call.ctx, rule, params, slots))
-
-
-def _unknown(instance: OpInstance, call: Call) -> Result:
-    call.issue(
-        "LC901",
-        f"the rule of {instance.target} names a transform `{instance.rule.code if instance.rule else ''}` that does not exist",
-    )
-    return call.result(*[None] * instance.returns)
 
 
 @attrs.define
@@ -476,63 +346,3 @@ def _guess(ins: list[Any], meta: Any) -> Any:
     if tensors:
         return replace(tensors[0], partial=(), value=None)
     return layout("float32", ())
-
-
-def is_blank_axis(axis: Axis) -> bool:
-    """Whether nothing was written along an axis of a constant fill yet."""
-    return bool(axis) and all(f.domain.kind == "any" for f in axis)
-
-
-def written_back(base: Layout, view: Layout, front: int | None = None) -> Layout:
-    """A buffer's layout after a view of it was written: axes that the view has in full follow what was written.
-
-    `front`: the axis of which the view is the beginning; in a blank buffer the rest of it is padding behind the tokens.
-    """
-    if base.shape == view.shape:
-        return replace(view, dtype=base.dtype)
-    if is_zero(base) and view.rank == base.rank:
-        part = _own_rows(base, view)
-        if part is not None:
-            return part
-    axes = list(base.axes)
-    bound = dict(base.bound_map)
-    if view.rank == base.rank:
-        pairs = [(i, i) for i in range(base.rank)]
-    else:
-        pairs, j = [], 0
-        for i in range(base.rank):
-            if j < view.rank and base.shape[i] == view.shape[j]:
-                pairs.append((i, j))
-                j += 1
-    for i, j in pairs:
-        own = base.axes[i]
-        if base.shape[i] == view.shape[j] and (not own or all(f.domain.kind == "any" for f in own)):
-            axes[i] = view.axes[j]
-    if front is not None and view.rank == base.rank and is_blank_axis(base.axes[front]):
-        written = view.axes[front]
-        if len(written) == 1 and written[0].is_whole and is_token_like(written[0].domain):
-            axes[front] = (padded(written[0].domain, base.shape[front]).whole,)
-    for m, fs in view.bound:
-        bound[m] = tuple(dict.fromkeys(bound.get(m, ()) + fs))
-    partial = tuple(sorted({*base.partial, *view.partial}))
-    return layout(base.dtype, tuple(axes), bound, partial)
-
-
-def _own_rows(base: Layout, view: Layout) -> Layout | None:
-    """Zeros after a rank wrote its share in its own place: that rank's part of a sum that gives all shares."""
-    over = {
-        m
-        for m, fs in view.bound
-        for b in fs
-        if any(b.domain is f.domain and f.is_whole for axis in base.axes for f in axis)
-    }
-    if not over or base.bound or view.partial:
-        return None
-    wholes = {f.domain: f for axis in base.axes for f in axis}
-    axes = tuple(
-        base.axes[i] if any(f.domain in wholes and not f.is_whole for f in axis) else axis
-        for i, axis in enumerate(view.axes)
-    )
-    if any(m not in over for m, _ in view.bound) or tuple(extent_of(a) for a in axes) != base.shape:
-        return None
-    return layout(base.dtype, axes, {}, tuple(sorted(over)))

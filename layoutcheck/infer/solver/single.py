@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.infer.calls.call import ONLY, PIECE, STACKED
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.program import CALL, OpInstance, Program
 
 _SLICES = frozenset(("slice", "narrow"))

@@ -13,7 +13,7 @@ import attrs
 
 from layoutcheck.arguments import Hole
 from layoutcheck.infer.calls.call import CONSTANT
-from layoutcheck.infer.solver.run import transform_of
+from layoutcheck.infer.solver.one_call import transform_of
 from layoutcheck.infer.solver.which_group import fresh, same_number
 from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, OpInstance, Program

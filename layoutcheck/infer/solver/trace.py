@@ -12,7 +12,8 @@ from layoutcheck.infer.calls.call import MERGED, Call, dim_of
 from layoutcheck.infer.calls.compare import counts_any, cut_signature, is_one_token, is_wild
 from layoutcheck.infer.calls.factor_sources import Source, label_sources, summed_labels
 from layoutcheck.infer.calls.states import is_zero
-from layoutcheck.infer.solver.run import Runner, Typing, make_call, transform_of
+from layoutcheck.infer.solver.one_call import make_call, transform_of
+from layoutcheck.infer.solver.run import Runner, Typing
 from layoutcheck.layouts import Axis, Layout
 from layoutcheck.program import CALL, PLACEHOLDER, REGION_BEGIN, REGION_COPY, REGION_END, UNKNOWN, Program
 from layoutcheck.rules.kinds import COMMUNICATING

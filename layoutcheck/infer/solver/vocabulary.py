@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from layoutcheck.infer.calls.call import Context
-from layoutcheck.infer.solver.run import Typing, transform_of
+from layoutcheck.infer.solver.one_call import transform_of
+from layoutcheck.infer.solver.run import Typing
 from layoutcheck.infer.solver.trace import Cut, Tracer
 from layoutcheck.layouts import Layout, bound_on_axis, whole_extent
 from layoutcheck.mesh import Group

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from layoutcheck.infer.calls.call import PREFERRED, Context
-from layoutcheck.infer.solver.run import make_call, transform_of
+from layoutcheck.infer.solver.one_call import make_call, transform_of
 from layoutcheck.layouts import Layout
 from layoutcheck.mesh import Mesh
 from layoutcheck.program import CALL, OUTPUT, Program
