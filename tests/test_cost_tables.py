@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +135,62 @@ def test_a_mapping_of_another_format_is_refused(tmp_path: Path) -> None:
         load_tables(tmp_path / "tables.json")
 
 
-def test_parquet_reads_as_csv_or_says_what_it_needs(tmp_path: Path) -> None:
+def _columns(content: str) -> dict[str, list[Any]]:
+    """A CSV's columns, numbers as numbers."""
+
+    def value(text: str) -> Any:
+        try:
+            return int(text) if text.isdigit() else float(text)
+        except ValueError:
+            return text
+
+    rows = list(csv.DictReader(io.StringIO(content)))
+    return {name: [value(row[name]) for row in rows] for name in rows[0]}
+
+
+@pytest.mark.parametrize("row_group", [1, 3, 1000])
+def test_parquet_reads_as_csv(tmp_path: Path, row_group: int) -> None:
+    """The same rows in both forms give the same times, inside the range and outside."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    plain = read(tmp_path, CSV)
     (tmp_path / "tables.json").write_text(json.dumps(mapping(file="times.parquet")))
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        (tmp_path / "times.parquet").write_bytes(b"")
-        with pytest.raises(InputError, match="pip install pyarrow"):
-            load_tables(tmp_path / "tables.json")
-        return
-    columns = {"dtype": ["bfloat16"] * 2, "m": [16, 64], "n": [512] * 2, "k": [256] * 2, "ms": [0.01, 0.022]}
-    parquet.write_table(pa.table(columns), tmp_path / "times.parquet")
+    parquet.write_table(pa.table(_columns(CSV)), tmp_path / "times.parquet", row_group_size=row_group)
     tables = load_tables(tmp_path / "tables.json")
-    assert tables.time("gemm", "bfloat16", {"m": 64, "n": 512, "k": 256}, lambda: 0.0).us == pytest.approx(22)
+    for m in (1, 16, 17, 40, 64, 100, 4096):
+        at = {"m": m, "n": 512, "k": 256}
+        found, same = (t.time("gemm", "bfloat16", at, lambda: 7.0) for t in (tables, plain))
+        assert found.us == same.us
+        assert found.source == same.source.replace(".csv", ".parquet")
+
+
+def test_parquet_without_pyarrow_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "tables.json").write_text(json.dumps(mapping(file="times.parquet")))
+    (tmp_path / "times.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match=r"pip install 'layoutcheck\[tables\]'"):
+        load_tables(tmp_path / "tables.json")
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "tables.json").write_text(json.dumps(mapping(file="times.parquet")))
+    parquet.write_table(pa.table(_columns(CSV)), tmp_path / "times.parquet")
+    whole = (tmp_path / "times.parquet").read_bytes()
+    for damaged in (b"", whole[:40], whole[:-12], b"PAR1" + whole[9:], whole[4:]):
+        (tmp_path / "times.parquet").write_bytes(damaged)
+        with pytest.raises(InputError, match="cannot be read"):
+            load_tables(tmp_path / "tables.json")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setattr("layoutcheck.cost.tables.MAX_ROWS", 3)
+    (tmp_path / "tables.json").write_text(json.dumps(mapping(file=f"times.{form}")))
+    if form == "csv":
+        (tmp_path / "times.csv").write_text(CSV)
+    else:
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(_columns(CSV)), tmp_path / "times.parquet")
+    with pytest.raises(InputError, match="has more than 3 rows"):
+        load_tables(tmp_path / "tables.json")

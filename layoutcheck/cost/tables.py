@@ -31,6 +31,9 @@ from layoutcheck.documents import read_document
 from layoutcheck.errors import InputError
 
 FORMAT = "layoutcheck-tables/1"
+MAX_ROWS = 5_000_000
+"""Rows of one file: what it unpacks to is bounded, however small it is."""
+
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 
@@ -192,10 +195,18 @@ def _number(row: Mapping[str, Any], column: str, line: int, where: str) -> float
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield rows with their line in the file (of a Parquet file, their place)."""
+    if path.suffix == ".parquet":
+        numbered: Iterator[tuple[int, dict[str, Any]]] = enumerate(_parquet(path), start=1)
+    else:
+        numbered = _csv(path)
+    for count, (line, row) in enumerate(numbered):
+        if count == MAX_ROWS:
+            raise InputError(f"has more than {MAX_ROWS} rows", where=str(path))
+        yield line, row
+
+
+def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        if path.suffix == ".parquet":
-            yield from enumerate(_parquet(path), start=1)
-            return
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             for row in reader:
@@ -204,16 +215,20 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
 
 
-def _parquet(path: Path) -> list[dict[str, Any]]:
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows batch by batch: what a file unpacks to is bounded by the rows that are asked for."""
     try:
-        from pyarrow.parquet import read_table
+        from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise InputError("reading Parquet needs pyarrow: pip install pyarrow", where=str(path)) from error
+        raise InputError(
+            "reading Parquet needs pyarrow: pip install 'layoutcheck[tables]'", where=str(path)
+        ) from error
     try:
-        rows: list[dict[str, Any]] = read_table(path).to_pylist()
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=4096):
+                yield from batch.to_pylist()
     except Exception as error:  # pyarrow has its own errors, and reads what users give
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
-    return rows
 
 
 def _interpolate(cell: Mapping[tuple[float, ...], float], at: tuple[float, ...]) -> float | None:
