@@ -25,13 +25,12 @@ from layoutcheck.program import (
     REGION_END,
     OpInstance,
 )
+from layoutcheck.rules.kinds import GOING_UP
 
 # Transforms that only move elements, so that a conversion may be spelled with them.
 MOVES = frozenset(
     (
-        "all_gather",
-        "reduce_scatter",
-        "all_reduce",
+        *GOING_UP,
         "wait",
         "shard",
         "slice",
@@ -53,7 +52,7 @@ MOVES = frozenset(
         "same",
     )
 )
-CONVERTS = frozenset(("all_gather", "reduce_scatter", "all_reduce", "shard", "slice", "narrow", "pad"))
+CONVERTS = GOING_UP | {"shard", "slice", "narrow", "pad"}
 MAX_CHAIN = 12
 
 

@@ -40,11 +40,10 @@ from layoutcheck.ranks.denote import (
 from layoutcheck.ranks.interpreter import Members, RankError, run_node
 from layoutcheck.ranks.own import OwnValues, apart
 from layoutcheck.ranks.specialise import one_device
+from layoutcheck.rules.kinds import GOING_UP
 from layoutcheck.symbols import Expr
 
-CONVERSIONS = frozenset(
-    ("all_gather", "reduce_scatter", "all_reduce", "wait", "shard", "broadcast", "region_begin", "region_end")
-)
+CONVERSIONS = GOING_UP | {"wait", "shard", "broadcast", "region_begin", "region_end"}
 PIECES = frozenset(("slice", "narrow", "select", "split", "chunk", "unbind", "cat", "stack", "pad"))
 SIZED = frozenset(("view", "flatten", "unflatten"))
 

@@ -9,6 +9,7 @@ import attrs
 
 from layoutcheck.infer.calls.call import slots_in
 from layoutcheck.program import CALL, OpInstance, Program
+from layoutcheck.rules.kinds import COMMUNICATING
 from layoutcheck.rules.types import Axis, Rule, Variadic
 
 # Transforms whose result is their operand's content: in another shape, a part of it, on other ranks, or in codes.
@@ -17,7 +18,7 @@ CARRYING = frozenset(
         *("view", "flatten", "unflatten", "permute", "transpose", "t", "movedim", "squeeze", "unsqueeze"),
         *("expand", "slice", "narrow", "select", "split", "chunk", "unbind", "cat", "stack", "pad"),
         *("same", "wait", "copy", "quantize", "shard"),
-        *("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"),
+        *COMMUNICATING,
         *("region_begin", "region_end", "region_copy"),
     )
 )

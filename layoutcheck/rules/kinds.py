@@ -15,4 +15,4 @@ CONVERTING = GOING_UP | {"all_to_all"}
 """Those that bring a value to another layout over a group."""
 
 COMMUNICATING = CONVERTING | {"broadcast"}
-"""All that move data between the ranks of a group."""
+"""Those, and one rank's value sent to all."""

@@ -38,8 +38,9 @@ def group_of(call: Call) -> Group | None:
 
 
 def exchanged_of(call: Call) -> tuple[int, Layout, Group, int] | None:
-    """The operand that a collective works on, its layout, the group, and
-    the dimension; None where there is nothing to exchange: no layout, no ranks besides this one, no such dimension.
+    """The operand that a collective works on, its layout, the group and the dimension.
+
+    None where there is nothing to exchange: no layout, no ranks besides this one, no such dimension.
     """
     slot, of = data_of(call)
     group = group_of(call)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from layoutcheck.arguments import Hole
-from layoutcheck.infer.calls.call import Call, Result, dim_of
+from layoutcheck.infer.calls.call import Call, Result
 from layoutcheck.layouts import Layout, bound_on_axis, extent_of, replace
 from layoutcheck.mesh import Group
 from layoutcheck.symbols import Size, cdiv
+from layoutcheck.transforms.exchanges import data_of, exchanged_of
 from layoutcheck.transforms.rank_shares import axis_digit, known_le, take_share
 from layoutcheck.transforms.registry import register
 
@@ -36,15 +37,12 @@ def share_of(call: Call, of: Layout, dim: int, group: Group) -> Layout | None:
 @register("shard")
 def shard(call: Call) -> Result:
     """Pads to a multiple of the group's size and keeps this rank's share; with `like`, only if that has fewer rows."""
-    from layoutcheck.transforms.exchanges import data_of, group_of
-
-    slot, of = data_of(call)
-    group = group_of(call)
-    if of is None or group is None or not group.axes:
-        return call.result(of)
-    dim = dim_of(call, "dim", of.rank, 0)
+    found = exchanged_of(call)
+    if found is None:
+        return call.result(data_of(call)[1])
+    slot, of, group, dim = found
     like = call.tensor("like")
-    if like is not None and dim >= 0:
+    if like is not None:
         shares = {m for m, _ in bound_on_axis(of, dim)} & set(group.axes)
         if shares - {m for m, _ in bound_on_axis(like, dim)}:
             call.issue(
@@ -54,7 +52,7 @@ def shard(call: Call) -> Result:
                 call.slot("like"),
             )
             return call.result(of)
-    if dim < 0 or (like is not None and known_le(of.shape[0], like.shape[0], call.ctx.bounds)):
+    if like is not None and known_le(of.shape[0], like.shape[0], call.ctx.bounds):
         return call.result(of)
     out = share_of(call, of, dim, group)
     if out is None:

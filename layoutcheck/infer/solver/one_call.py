@@ -8,20 +8,12 @@ from typing import Any
 import attrs
 
 from layoutcheck.arguments import Hole
-from layoutcheck.infer.calls.call import (
-    Call,
-    Context,
-    Issue,
-    Result,
-    dim_of,
-)
+from layoutcheck.infer.calls.call import Call, Context, Issue, Result, dim_of
 from layoutcheck.infer.calls.elementwise import elementwise
 from layoutcheck.infer.calls.factor_rule import apply_factors
 from layoutcheck.infer.calls.positions import settled
 from layoutcheck.layouts import Layout
-from layoutcheck.program import (
-    OpInstance,
-)
+from layoutcheck.program import OpInstance
 from layoutcheck.transforms import find
 
 

@@ -10,11 +10,7 @@ from typing import Any
 
 import attrs
 
-from layoutcheck.infer.calls.call import (
-    Context,
-    Issue,
-    Result,
-)
+from layoutcheck.infer.calls.call import Context, Issue, Result
 from layoutcheck.infer.solver.one_call import apply, transform_of
 from layoutcheck.infer.solver.repeats import Repeats, find_repeats, region_id
 from layoutcheck.infer.solver.sharing import Sharing
