@@ -245,3 +245,33 @@ def test_what_one_device_cannot_run_is_no_difference(
         "error: --extent: 1 tokens do not run on one device either, first at topk: rank 0: "
     )
     assert main(["verify", str(path), "--extent", "5"]) == 0
+
+
+COPIES = {
+    "clone": lambda x: torch.ops.aten.clone.default(x, memory_format=torch.contiguous_format),
+    "contiguous": lambda x: x.contiguous(),
+    "converted": lambda x: torch.ops.aten._to_copy.default(
+        x, dtype=torch.float64, memory_format=torch.contiguous_format
+    ),
+    "made alike": lambda x: torch.zeros_like(x, memory_format=torch.contiguous_format) + 1,
+}
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("form", ["archive", "in process"])
+def test_a_copy_has_the_strides_that_it_is_asked_for(
+    copy: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Heads brought behind the tokens, copied in order, and joined by a view, which strides in another order forbid."""
+
+    class Joined(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.aten.view.default(COPIES[copy](x.transpose(1, 2)), [x.shape[0], x.shape[2], -1])
+
+    program = torch.export.export(Joined(), (torch.rand(2, 3, 5, 4),), strict=False)
+    path = tmp_path / ("joined.pt2" if form == "archive" else "joined.json")
+    if form == "archive":
+        torch.export.save(program, path)
+    else:
+        layoutcheck.save(layoutcheck.from_fx(program), path)
+    assert main(["verify", str(path), "--ranks", "1"]) == 0, capsys.readouterr()

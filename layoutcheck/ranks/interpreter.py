@@ -17,7 +17,7 @@ from layoutcheck.graph import DictArg, DtypeArg, Graph, Node, Other, Ref
 from layoutcheck.program import _WRAPPERS as WRAPPERS
 from layoutcheck.program import _unwrap
 from layoutcheck.ranks.reference.collectives import exchange
-from layoutcheck.ranks.reference.registry import Exchange, find, real_dtype
+from layoutcheck.ranks.reference.registry import Exchange, find, memory_format, real_dtype
 from layoutcheck.symbols import Expr, evaluate, free_symbols
 
 Members = Callable[[int, Any], Sequence[int]]
@@ -88,7 +88,7 @@ def perform(
 
 
 def argument(arg: Any, values: Mapping[str, Any], symbols: Mapping[str, int]) -> Any:
-    """An argument with values in the place of references, sizes as ints and torch's dtypes."""
+    """An argument with values in the place of references, sizes as ints and torch's dtypes and memory formats."""
     if isinstance(arg, Ref):
         return values[arg.name]
     if isinstance(arg, Expr):
@@ -102,7 +102,7 @@ def argument(arg: Any, values: Mapping[str, Any], symbols: Mapping[str, int]) ->
     if isinstance(arg, DictArg):
         return {k: argument(v, values, symbols) for k, v in arg.items}
     if isinstance(arg, Other):
-        return None
+        return memory_format(arg.text)
     return arg
 
 

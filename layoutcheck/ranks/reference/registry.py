@@ -108,7 +108,16 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _torch_ops: dict[str, Callable[..., Any] | None] = {}
-_DROPPED = ("device", "layout", "pin_memory", "memory_format", "generator", "requires_grad")
+_DROPPED = ("device", "layout", "pin_memory", "generator", "requires_grad")
+_MEMORY_FORMATS = {
+    str(form): form
+    for form in (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+}
+
+
+def memory_format(text: str) -> torch.memory_format | None:
+    """torch's memory format of this name; None for what is none (a device, a layout)."""
+    return _MEMORY_FORMATS.get(text)
 
 
 def _torch_op(namespace: str, op: str, overload: str) -> Callable[..., Any] | None:
@@ -121,7 +130,10 @@ def _torch_op(namespace: str, op: str, overload: str) -> Callable[..., Any] | No
 
 
 def _adapted(op: Any) -> Callable[..., Any]:
-    """A torch op without arguments that only place values (devices, strides), and in float64 by default."""
+    """A torch op without arguments that only place values (devices), and in float64 by default.
+
+    A memory format stays: a view behind a copy may need the strides that it asks for.
+    """
     arguments = op._schema.arguments
     names = [a.name for a in arguments]
     empty = "empty" in op._schema.name
@@ -131,7 +143,9 @@ def _adapted(op: Any) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(names, args)), **kwargs}
-        kept = {k: v for k, v in given.items() if k not in _DROPPED}
+        kept = {
+            k: v for k, v in given.items() if k not in _DROPPED and (v is not None or k != "memory_format")
+        }
         kept.update(placed)
         if makes and kept.get("dtype") is None and op._schema.name not in ("aten::arange", "aten::randperm"):
             kept["dtype"] = torch.float64
